@@ -1,0 +1,31 @@
+# Two commands for a newcomer: `make demo` and `make test`. Each sets everything up by itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# a second run with an unchanged pyproject.toml installs nothing
+READY := $(VENV)/.installed
+
+.PHONY: demo test test-slow study lint clean
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "qpriv needs Python 3.11 or newer: set PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "no venv module here: run  apt-get install -y python3-venv  and try again"; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[test]'
+	@touch $@
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -q -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,1 @@
+"""The command line: LightningCLI plus the commands that need no trainer."""

@@ -1,0 +1,1 @@
+"""LightningDataModules, one file a data set."""

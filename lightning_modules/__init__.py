@@ -1,0 +1,1 @@
+"""LightningModules: the teacher, the student and the models under attack."""

@@ -1,0 +1,1 @@
+"""The science of qpriv in plain torch: it knows no trainer and no logger."""

@@ -1,0 +1,1 @@
+"""Official file formats read into typed samples."""

@@ -1,0 +1,126 @@
+"""`VQASample`: one question about one image, whatever release it came from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from qpriv.errors import DataError
+
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom in pixels of the stored image; right and bottom are exclusive."""
+
+
+class AnswerType(StrEnum):
+    """Whether the answer is one of a few (yes/no, A/B) or free text."""
+
+    OPEN = "OPEN"
+    CLOSED = "CLOSED"
+
+
+class ImageSource(Protocol):
+    """Where an image's pixels come from; nothing is read before `load`."""
+
+    def load(self) -> Image.Image:
+        """Return the image in mode RGB.
+
+        Raises:
+            DataError: If the image is missing or broken; names the file.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileImage:
+    """An image file on disk."""
+
+    path: Path
+
+    def load(self) -> Image.Image:
+        """Return the image in mode RGB, 16-bit grey scaled to 8 bits.
+
+        Raises:
+            DataError: If the file is missing or not an image.
+        """
+        try:
+            with Image.open(self.path) as image:
+                return to_rgb(image)
+        except FileNotFoundError as error:
+            raise DataError("image is missing", where=str(self.path)) from error
+        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+            raise DataError(f"not a readable image: {error}", where=str(self.path)) from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayImage:
+    """An image already in memory, uint8 ``[H, W, 3]``."""
+
+    array: NDArray[np.uint8]
+
+    def load(self) -> Image.Image:
+        """Return the image in mode RGB."""
+        return Image.fromarray(self.array)
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Return an 8-bit RGB copy of an image in any Pillow mode.
+
+    Transparency is laid on white; 16-bit grey keeps its upper eight bits, where plain
+    `convert` would clip everything above 255 to white.
+    """
+    if image.mode.startswith(("I;16", "I")):
+        grey = np.asarray(image).astype(np.int64)
+        shift = 8 if grey.max(initial=0) > 255 else 0
+        return Image.fromarray((grey >> shift).clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.mode in {"RGBA", "LA", "PA"} or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        ground = Image.new("RGBA", layer.size, (255, 255, 255, 255))
+        return Image.alpha_composite(ground, layer).convert("RGB")
+    return image.convert("RGB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VQASample:
+    """One question about one image.
+
+    Args:
+        dataset: Name of the data set class.
+        split: ``train``, ``val``, ``test`` or the release's own name.
+        qid: Question id as in the release, as a string; unique in data set and split.
+        image_id: Image id as in the release, as a string.
+        group_id: What must never straddle two splits: the image, or the patient where known.
+        image: Where the pixels come from.
+        question: The question, as in the release.
+        answer: The gold answer that is trained on.
+        answers: Every gold answer, for scores that use several (ten in VQAv2).
+        answer_type: OPEN or CLOSED.
+        lang: ISO 639-1 code of the question.
+        relevant_boxes: Boxes of what the question is about; None where unknown.
+        sensitive_boxes: Boxes of what must not leak; None where unknown, empty where nothing is.
+        meta: Further fields of the release, such as ``question_type`` or ``identity``.
+    """
+
+    dataset: str
+    split: str
+    qid: str
+    image_id: str
+    group_id: str
+    image: ImageSource
+    question: str
+    answer: str
+    answers: tuple[str, ...]
+    answer_type: AnswerType
+    lang: str = "en"
+    relevant_boxes: tuple[Box, ...] | None = None
+    sensitive_boxes: tuple[Box, ...] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Return ``dataset/split/qid``: the sample's name in caches, seeds and predictions."""
+        return f"{self.dataset}/{self.split}/{self.qid}"

@@ -1,0 +1,1 @@
+"""Relevance propagation and deletion curves."""

@@ -1,0 +1,1 @@
+"""Scores and privacy measures: Metric classes over pure functions."""

@@ -1,0 +1,1 @@
+"""Frozen encoders, LLaVA and document models, loaded by hub id, folder or name."""

@@ -1,0 +1,54 @@
+"""`VisualFeatures`: what the frozen encoders see of a batch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class VisualFeatures:
+    """Outputs of the frozen encoders, the input of every pruning decision.
+
+    Args:
+        patches: CLIP patch features of LLaVA's feature layer, before the projector, ``[B, N, D]``.
+        pooled: CLIP's pooled image vector, ``[B, D]``.
+        question: CLIP's pooled text vector before its projection, ``[B, Dt]``.
+        sensitivity: DINOv2 patch features, ``[B, M, Dd]``.
+        grid: Rows and columns of the CLIP patches; ``N = rows * columns``.
+        sensitivity_grid: Rows and columns of the DINOv2 patches.
+        cls_attention: CLS attention of the feature layer, ``[B, N]``, for pruners that rank by it.
+        keys: Attention keys of the feature layer, mean over heads, ``[B, N, d]``.
+    """
+
+    patches: Tensor
+    pooled: Tensor
+    question: Tensor
+    sensitivity: Tensor
+    grid: tuple[int, int]
+    sensitivity_grid: tuple[int, int]
+    cls_attention: Tensor | None = None
+    keys: Tensor | None = None
+
+    def __len__(self) -> int:
+        """Return the number of samples ``B``."""
+        return len(self.patches)
+
+    def __getitem__(self, rows: Tensor | slice) -> Self:
+        """Return the features of some samples: a slice, or a LongTensor of row numbers."""
+        return self._map(lambda tensor: tensor[rows])
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return a copy on another device."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return type(self)(
+            **{
+                name: function(value) if isinstance(value, Tensor) else value
+                for name, value in values.items()
+            }
+        )

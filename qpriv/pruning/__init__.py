@@ -1,0 +1,1 @@
+"""Which visual tokens stay: utility, sensitivity, threshold, oracle and policies."""

@@ -1,0 +1,1 @@
+"""Results turned into tables, figures and HTML."""

@@ -1,0 +1,81 @@
+"""`Result`: one measured figure. Everything logged, tabled or plotted is one."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from qpriv.errors import DataError
+
+Scalar = str | int | float | bool | None
+Status = Literal["ok", "failed", "skipped", "not applicable"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One figure with all that is needed to trust it.
+
+    Args:
+        name: Key such as ``accuracy``, ``kept_tokens`` or ``attack/fora/psnr``.
+        value: The figure; None where it failed or does not apply (see ``status``).
+        unit: ``dB``, ``tokens``, ``bytes``, or empty for shares in [0, 1].
+        n: Number of independent units the figure rests on (images, groups), not of rows.
+        ci: Lower and upper end of the 95 % interval, or None where there is none.
+        seed: Seed of the run.
+        epoch: Epoch after which it was measured, counted from 0; -1 is before training.
+        dataset: Name of the data set, with the split after a slash (``FaceScenes/test``).
+        policy: Label of the pruning policy (``off``, ``fixed(0.5,fused)``, ``dtp``).
+        paradigm: ``centralized``, ``federated``, ``split`` or ``u_shaped``.
+        defence: Label of the defence, or ``none``.
+        attack: Settings of the attack: threat model, budget, ``query_policy`` and the like.
+        status: ``ok``, or why ``value`` is None.
+        note: One sentence for the reader, such as ``short attacker``.
+    """
+
+    name: str
+    value: float | None
+    n: int
+    unit: str = ""
+    ci: tuple[float, float] | None = None
+    seed: int | None = None
+    epoch: int | None = None
+    dataset: str = ""
+    policy: str = ""
+    paradigm: str = "centralized"
+    defence: str = "none"
+    attack: dict[str, Scalar] = field(default_factory=dict)
+    status: Status = "ok"
+    note: str = ""
+
+
+def append_results(path: Path, results: Iterable[Result]) -> None:
+    """Append results to a ``.jsonl`` file, one a line, and force them to the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.writelines(msgspec.json.encode(result) + b"\n" for result in results)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_results(path: Path) -> list[Result]:
+    """Read a ``.jsonl`` file of results.
+
+    A last line without its newline is what a killed run leaves behind; it is not a result.
+
+    Raises:
+        DataError: If a complete line is not a `Result`; names the file and the line.
+    """
+    lines = path.read_bytes().split(b"\n")[:-1]
+    decoder = msgspec.json.Decoder(Result)
+    results = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            results.append(decoder.decode(line))
+        except msgspec.DecodeError as error:
+            raise DataError(
+                f"not a result: {error}", where=f"{path}, line {number}", remedy="remove the line"
+            ) from error
+    return results

@@ -1,7 +1,7 @@
 """`VisualFeatures`: what the frozen encoders see of a batch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import torch
@@ -45,10 +45,9 @@ class VisualFeatures:
         return self._map(lambda tensor: tensor.to(device))
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return type(self)(
-            **{
-                name: function(value) if isinstance(value, Tensor) else value
-                for name, value in values.items()
-            }
-        )
+        tensors = {
+            entry.name: value
+            for entry in fields(self)
+            if isinstance(value := getattr(self, entry.name), Tensor)
+        }
+        return replace(self, **{name: function(tensor) for name, tensor in tensors.items()})

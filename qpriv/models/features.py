@@ -1,7 +1,7 @@
 """`VisualFeatures`: what the frozen encoders see of a batch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Self
 
 import torch
@@ -45,9 +45,8 @@ class VisualFeatures:
         return self._map(lambda tensor: tensor.to(device))
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        tensors = {
-            entry.name: value
-            for entry in fields(self)
-            if isinstance(value := getattr(self, entry.name), Tensor)
-        }
-        return replace(self, **{name: function(tensor) for name, tensor in tensors.items()})
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                values[name] = function(value)
+        return type(self)(**values)

@@ -1,0 +1,60 @@
+"""`VQADataset`: a split of a VQA set as a sequence of typed samples, and its report."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch.utils.data import Dataset
+
+from qpriv.errors import DataError
+
+from .report import DataReport
+from .sample import VQASample
+
+
+class VQADataset(Dataset[VQASample]):
+    """One split of a set. Images are read when asked for, never before.
+
+    A subclass reads its files in ``__init__`` and hands over what it found.
+
+    Args:
+        split: Name of the split, one of ``splits``.
+        samples: The samples, in the order of the files.
+        report: The account of what was read; counted from the samples where None.
+    """
+
+    name: ClassVar[str] = ""
+    """Name of the set as in configurations and sample keys; the class name where empty."""
+
+    splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+    """Names of the splits the set offers."""
+
+    def __init__(
+        self, split: str, samples: Sequence[VQASample], report: DataReport | None = None
+    ) -> None:
+        self.split = split
+        self.samples = samples
+        self.report = report or DataReport.of(self.name, split, samples)
+
+    def __init_subclass__(cls) -> None:
+        """Name the set after its class unless it says otherwise."""
+        super().__init_subclass__()
+        cls.name = cls.__dict__.get("name") or cls.__name__
+
+    @classmethod
+    def check_split(cls, split: str) -> None:
+        """Check that the set has a split of this name.
+
+        Raises:
+            DataError: If it has not; lists those it has.
+        """
+        if split not in cls.splits:
+            offered = ", ".join(cls.splits)
+            raise DataError(f"unknown split {split!r}", where=cls.name, remedy=f"use {offered}")
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> VQASample:
+        """Return a sample; its image stays unread."""
+        return self.samples[index]

@@ -1,0 +1,100 @@
+"""`DataReport`: what a reader found in the files, row by row accounted for."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Self
+
+from .sample import VQASample
+
+
+@dataclass
+class DataReport:
+    """The account of one split: ``read`` equals ``kept`` plus everything in ``dropped``.
+
+    Args:
+        dataset: Name of the data set class.
+        split: Name of the split.
+        files: The files that were read.
+        read: Rows found in the files.
+        kept: Rows that became samples.
+        dropped: Rows left out, by reason.
+        repaired: Values that were read although they break the release's own format, by kind.
+        duplicates: Kept rows whose image, question and answer repeat an earlier row.
+        empty_golds: Rows without a gold answer where one is due; they are dropped.
+        images: Distinct images of the kept rows.
+        missing_images: Distinct images of the kept rows that are not there.
+        broken_images: Images that are there and cannot be decoded; None until they were decoded.
+        shared_groups: Groups (images, patients) also found in another split, by that split's name.
+        languages: Kept rows by language.
+        answer_types: Kept rows by answer type.
+        notes: One sentence each about what the reader had to decide.
+    """
+
+    dataset: str
+    split: str
+    files: tuple[str, ...] = ()
+    read: int = 0
+    kept: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    repaired: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+    empty_golds: int = 0
+    images: int = 0
+    missing_images: int = 0
+    broken_images: int | None = None
+    shared_groups: dict[str, int] = field(default_factory=dict)
+    languages: Counter[str] = field(default_factory=Counter)
+    answer_types: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, dataset: str, split: str, samples: Iterable[VQASample]) -> Self:
+        """Return the report of samples that were made rather than read: every row is kept."""
+        report = cls(dataset, split)
+        report.count(samples)
+        report.read = report.kept
+        return report
+
+    def drop(self, reason: str, rows: int = 1) -> None:
+        """Account for rows that do not become samples."""
+        if rows:
+            self.dropped[reason] += rows
+
+    def count(self, samples: Iterable[VQASample]) -> None:
+        """Fill in what the kept samples themselves tell."""
+        triplets: set[tuple[str, str, str]] = set()
+        images: set[str] = set()
+        self.languages, self.answer_types = Counter(), Counter()
+        self.kept = 0
+        for sample in samples:
+            self.kept += 1
+            self.languages[sample.lang] += 1
+            self.answer_types[sample.answer_type.value] += 1
+            images.add(sample.image_id)
+            triplets.add((sample.image_id, sample.question, sample.answer))
+        self.images = len(images)
+        self.duplicates = self.kept - len(triplets)
+
+    def __str__(self) -> str:
+        """Return the report as a few lines of text, empty entries left out."""
+        lines = [f"{self.dataset}/{self.split}: {self.read} rows read, {self.kept} kept"]
+        lines += [f"  dropped {rows}: {reason}" for reason, rows in self.dropped.most_common()]
+        lines += [f"  repaired {rows}: {kind}" for kind, rows in self.repaired.most_common()]
+        counts = {
+            "exact duplicates": self.duplicates,
+            "empty gold answers": self.empty_golds,
+            "images": self.images,
+            "missing images": self.missing_images,
+            "broken images": self.broken_images,
+        }
+        lines += [f"  {name}: {value}" for name, value in counts.items() if value]
+        lines += [
+            f"  {groups} images or patients shared with {split}"
+            for split, groups in self.shared_groups.items()
+        ]
+        for name, counter in (("languages", self.languages), ("answers", self.answer_types)):
+            if counter:
+                shares = ", ".join(f"{key} {rows}" for key, rows in sorted(counter.items()))
+                lines.append(f"  {name}: {shares}")
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])

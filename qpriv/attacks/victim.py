@@ -1,0 +1,84 @@
+"""What an attack may assume: the `Victim` that is attacked, and the `AttackData` it needs.
+
+Probes reach a LightningModule and a DataModule through these two protocols only, so that any
+module with the few attributes below can be attacked.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from qpriv.datasets.sample import VQASample
+from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.paradigms.recipe import LoraRecipe
+from qpriv.pruning.policy import PruningPolicy
+
+
+@runtime_checkable
+class Victim(Protocol):
+    """A model in training, with all that says how it is trained."""
+
+    @property
+    def model(self) -> VisionLanguageModel:
+        """The model, with its LoRA adapter where it is fine-tuned."""
+        ...
+
+    @property
+    def policy(self) -> PruningPolicy:
+        """The pruning policy the client runs before the cut."""
+        ...
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Decoder layers before which activations leave their owner: ``(C,)`` or ``(C_A, C_B)``."""
+        ...
+
+    @property
+    def recipe(self) -> LoraRecipe:
+        """Everything that a shadow model must share with the victim's fine-tune."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        ...
+
+
+@runtime_checkable
+class AttackData(Protocol):
+    """The data sets of one study, kept apart by image (``group_id``) and by identity.
+
+    No group of one list below occurs in another one, except that `targets` and `gallery` may
+    share identities with `members` and `nonmembers` (they are the people to be recognised).
+    An identity of `auxiliary` or `population` occurs in none of the other lists.
+    """
+
+    def members(self) -> Sequence[VQASample]:
+        """The victim's whole training set."""
+        ...
+
+    def nonmembers(self) -> Sequence[VQASample]:
+        """Samples drawn like the members, with the same mix of question types, never trained on."""
+        ...
+
+    def population(self) -> Sequence[VQASample]:
+        """The attacker's own samples of the victim's task, from which shadow models are trained.
+
+        It holds at least twice as many groups of every question type as `members`.
+        """
+        ...
+
+    def auxiliary(self) -> Sequence[VQASample]:
+        """Public in-domain scenes on which the attacker trains its inverters."""
+        ...
+
+    def targets(self) -> Sequence[VQASample]:
+        """Private scenes on which reconstruction is scored; their boxes are the truth of it."""
+        ...
+
+    def gallery(self) -> Sequence[VQASample]:
+        """One picture of each person the attacker tries to recognise, or nothing.
+
+        Each has one sensitive box (the face) and ``meta["identity"]``; the people of `targets`
+        are among them, those of `auxiliary` are not.
+        """
+        ...

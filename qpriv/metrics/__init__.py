@@ -1,1 +1,33 @@
 """Scores and privacy measures: Metric classes over pure functions."""
+
+from . import functional
+from .answers import (
+    ANLS,
+    AnswerRule,
+    AnswerScore,
+    AnswerScores,
+    ClosedExactMatch,
+    ClosedFirstWord,
+    GQAAccuracy,
+    LlavaMedClosed,
+    OpenRecall,
+    SlakeMatch,
+    VQAAccuracy,
+    score_sample,
+)
+
+__all__ = (
+    "ANLS",
+    "AnswerRule",
+    "AnswerScore",
+    "AnswerScores",
+    "ClosedExactMatch",
+    "ClosedFirstWord",
+    "GQAAccuracy",
+    "LlavaMedClosed",
+    "OpenRecall",
+    "SlakeMatch",
+    "VQAAccuracy",
+    "functional",
+    "score_sample",
+)

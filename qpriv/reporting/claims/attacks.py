@@ -1,0 +1,194 @@
+"""Claims about what an attacker takes: faces, identities, membership."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from qpriv.result import Result
+
+from ..condition import Condition
+from ..estimate import combine, difference
+from ..evidence import Evidence, Figure
+from ..numbers import with_interval
+from .comparison import (
+    FACE_FLOOR,
+    FACE_PSNR,
+    FACE_TOKENS,
+    MEMBERSHIP,
+    REIDENTIFICATION,
+    TREND_RATIOS,
+    against_ladder,
+    ladder,
+    line_weights,
+    strongest,
+    unpruned,
+)
+from .verdict import Claim, judged, missing
+
+# a face that cannot be told from the others is found as often as by chance; small samples make
+# "equal" undecidable, so "near" means less than three times chance
+NEAR_CHANCE = 3.0
+FAR_FROM_CHANCE = 10.0
+
+
+def attack_claims(evidence: Evidence) -> list[Claim]:
+    """Return the claims that rest on an attack."""
+    return [
+        *faces_cross(evidence),
+        *below_trend(evidence),
+        *identities_cross(evidence),
+        *identities_gone(evidence),
+        *membership_falls(evidence),
+    ]
+
+
+def faces_cross(evidence: Evidence) -> Iterator[Claim]:
+    """Judge that without pruning the inverter shows more than the mean face: there is a leak."""
+    topic = "Face detail without pruning"
+    statement = "The inverter beats the mean-face floor inside the face box by at least 2 dB."
+    setting = strongest(evidence, FACE_PSNR)
+    for off in [each for each in evidence.conditions if each.family == "off"]:
+        floor = {seed: _exact(r) for seed, r in evidence.series(FACE_FLOOR, off).items()}
+        yield judged(
+            topic,
+            f"{off.label}: {statement[0].lower()}{statement[1:]}",
+            difference(evidence.series(FACE_PSNR, off, **setting), floor),
+            "face PSNR minus the mean-face floor",
+            above=2.0,
+            unit="dB",
+            needed=f"{FACE_PSNR} and {FACE_FLOOR} without pruning",
+            remark=_shortness(evidence.figure(FACE_PSNR, off, **setting)),
+        )
+    if not any(each.family == "off" for each in evidence.conditions):
+        yield missing(topic, statement, "a run without pruning")
+
+
+def below_trend(evidence: Evidence) -> Iterator[Claim]:
+    """Judge that face PSNR lies below the line through off and the fixed ratios of the ranking."""
+    topic = "Face PSNR and the linear trend"
+    setting = strongest(evidence, FACE_PSNR)
+    tested = [each for each in evidence.conditions if _meets_trend(each)]
+    for each in tested:
+        rungs = ladder(evidence, each)
+        whole = {ratio: rungs[ratio] for ratio in TREND_RATIOS if ratio in rungs}
+        estimate = against_ladder(evidence, FACE_PSNR, each, whole, line_weights, **setting)
+        yield judged(
+            topic,
+            f"{each.label}: face PSNR is lower than the linear trend of its ranking.",
+            estimate if len(whole) == len(TREND_RATIOS) else None,
+            "face PSNR minus the least-squares line at the policy's mean ratio",
+            below=0.0,
+            unit="dB",
+            needed="face PSNR at off, 0.3, 0.5, 0.7 and 0.9 of the same ranking and seed",
+            remark=_shortness(evidence.figure(FACE_PSNR, each, **setting)),
+        )
+    if not tested:
+        yield missing(
+            topic,
+            "Ranking by sensitivity lowers face PSNR below the linear trend.",
+            "fixed(0.5,fused) or dtp(fused)",
+        )
+
+
+def identities_cross(evidence: Evidence) -> Iterator[Claim]:
+    """Judge that without pruning the reconstructed face is found in a gallery."""
+    for off in [each for each in evidence.conditions if each.family == "off"]:
+        yield _against_chance(
+            evidence,
+            off,
+            f"{off.label}: a reconstructed face is found in the gallery at least ten times as "
+            "often as by chance.",
+            above=FAR_FROM_CHANCE,
+        )
+
+
+def identities_gone(evidence: Evidence) -> Iterator[Claim]:
+    """Judge that where the face's tokens are gone, so is the identity."""
+    for each in evidence.conditions:
+        survive = evidence.estimate(FACE_TOKENS, each)
+        if each.family == "off" or survive is None or survive.value >= 0.05:
+            continue
+        yield _against_chance(
+            evidence,
+            each,
+            f"{each.label}: with the face's tokens gone, the face is found hardly more often than "
+            f"by chance (less than {NEAR_CHANCE:g} times).",
+            below=NEAR_CHANCE,
+        )
+
+
+def membership_falls(evidence: Evidence) -> Iterator[Claim]:
+    """Judge for each query policy whether pruning lowers the AUC of membership inference."""
+    topic = "Membership"
+    figures = [f for f in evidence.named(MEMBERSHIP) if f.condition.family in ("fixed", "dtp")]
+    for figure in figures:
+        reference = _unpruned_attack(evidence, figure)
+        setting = dict(figure.setting)
+        query = setting.get("query_policy", "not recorded")
+        method = f", {setting['method']}" if "method" in setting else ""
+        blind = evidence.estimate("attack/membership/blind_auc", figure.condition)
+        yield judged(
+            topic,
+            f"{figure.condition.label}, query policy {query}{method}: pruning lowers the AUC.",
+            difference(figure.measured, reference.measured) if reference else None,
+            "AUC minus the AUC without pruning",
+            below=0.0,
+            needed="the same attack without pruning, on the same seed",
+            remark=f"AUC {with_interval(figure.estimate)}; without the model (blind baseline) "
+            f"{with_interval(blind)}. {_shortness(figure)}".strip(),
+        )
+    if not figures:
+        yield missing(topic, "Pruning lowers the AUC of membership inference.", MEMBERSHIP)
+
+
+def _exact(floor: Result) -> Result:
+    """Return a floor with an interval of no width where none was measured."""
+    return replace(floor, ci=floor.ci or (floor.value or 0.0, floor.value or 0.0))
+
+
+def _meets_trend(condition: Condition) -> bool:
+    aware = condition.rank_by in ("fused", "sensitivity")
+    return aware and (condition.family == "dtp" or condition.ratio == 0.5)
+
+
+def _against_chance(
+    evidence: Evidence,
+    condition: Condition,
+    statement: str,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+) -> Claim:
+    """Judge top-1 re-identification as a multiple of chance, one in the size of the gallery."""
+    figure = evidence.figure(REIDENTIFICATION, condition, **strongest(evidence, REIDENTIFICATION))
+    measured = figure.measured if figure else {}
+    chances = {seed: chance(result) for seed, result in measured.items()}
+    known = {seed: 1.0 / value for seed, value in chances.items() if value is not None}
+    return judged(
+        "Re-identification",
+        statement,
+        combine({seed: [(factor, measured[seed])] for seed, factor in known.items()}),
+        "top-1 rate in multiples of chance",
+        above=above,
+        below=below,
+        needed=f"{REIDENTIFICATION} with the size of its gallery for {condition.label}",
+        remark=f"Top-1 rate {with_interval(figure.estimate if figure else None)}. "
+        f"{_shortness(figure)}".strip(),
+    )
+
+
+def chance(result: Result) -> float | None:
+    """Return the chance of a hit among the gallery an attack states, or None."""
+    gallery = result.attack.get("gallery_size")
+    return 1.0 / float(gallery) if isinstance(gallery, int | float) and gallery else None
+
+
+def _unpruned_attack(evidence: Evidence, figure: Figure) -> Figure | None:
+    """Return the same attack on the unpruned model, where every query policy is the same."""
+    off = unpruned(evidence, figure.condition)
+    wanted = {key: value for key, value in figure.setting if key != "query_policy"}
+    candidates = [each for each in evidence.named(figure.name) if each.condition == off]
+    return next((each for each in candidates if wanted.items() <= dict(each.setting).items()), None)
+
+
+def _shortness(figure: Figure | None) -> str:
+    return "Short attacker: a lower bound of the leak." if figure and figure.short else ""

@@ -1,0 +1,127 @@
+"""What claims compare: policies of one ranking, lines through them, points between them."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from qpriv.result import Result, Scalar
+
+from ..condition import Condition
+from ..estimate import Estimate, Seed, combine
+from ..evidence import Evidence
+
+FACE_PSNR = "attack/fora/psnr_sensitive"
+FACE_FLOOR = "attack/fora/floor_mean_face"
+FACE_TOKENS = "sensitive_tokens_kept"
+REIDENTIFICATION = "attack/fora/reid_top1"
+MEMBERSHIP = "attack/membership/auc"
+TREND_RATIOS = (0.0, 0.3, 0.5, 0.7, 0.9)
+
+Weights = Callable[[Sequence[float], float], Sequence[float]]
+
+
+def line_weights(points: Sequence[float], at: float) -> list[float]:
+    """Return how much each point counts in the least-squares line's value at ``at``.
+
+    >>> [round(weight, 2) for weight in line_weights([0.0, 0.5, 1.0], 1.0)]
+    [-0.17, 0.33, 0.83]
+    """
+    mean = sum(points) / len(points)
+    spread = sum((point - mean) ** 2 for point in points)
+    return [1 / len(points) + (at - mean) * (point - mean) / spread for point in points]
+
+
+def slope_weights(points: Sequence[float]) -> list[float]:
+    """Return how much each point counts in the least-squares line's slope.
+
+    >>> slope_weights([0.0, 0.5, 1.0])
+    [-1.0, 0.0, 1.0]
+    """
+    mean = sum(points) / len(points)
+    spread = sum((point - mean) ** 2 for point in points)
+    return [(point - mean) / spread for point in points]
+
+
+def between_weights(points: Sequence[float], at: float) -> list[float]:
+    """Return the weights that interpolate linearly between the two neighbours of ``at``.
+
+    >>> between_weights([0.0, 0.3, 0.5], 0.45)
+    [0.0, 0.25, 0.75]
+
+    Outside the points the nearest one counts alone.
+    """
+    weights = [0.0] * len(points)
+    after = next((i for i, point in enumerate(points) if point >= at), len(points) - 1)
+    before = max(after - 1, 0)
+    if before == after or at >= points[after]:
+        weights[after] = 1.0
+        return weights
+    share = round((at - points[before]) / (points[after] - points[before]), 12)
+    weights[before], weights[after] = 1.0 - share, share
+    return weights
+
+
+def strongest(evidence: Evidence, name: str) -> dict[str, Scalar]:
+    """Return the setting of the stronger attacker: the one who knows the positions."""
+    known = any(dict(f.setting).get("positions") == "known" for f in evidence.named(name))
+    return {"positions": "known"} if known else {}
+
+
+def unpruned(evidence: Evidence, condition: Condition) -> Condition | None:
+    """Return the ``off`` condition that a policy is compared with."""
+    candidates = [
+        each
+        for each in evidence.conditions
+        if each.family == "off"
+        and (each.paradigm, each.defence) == (condition.paradigm, condition.defence)
+    ]
+    return max(candidates, key=lambda each: _agreement(each, condition), default=None)
+
+
+def ladder(evidence: Evidence, condition: Condition) -> dict[float, Condition]:
+    """Return ``off`` and the fixed ratios of the same ranking, by ratio from small to large."""
+    rungs = {
+        each.ratio: each
+        for each in evidence.conditions
+        if each.family == "fixed" and each.ranking == condition.ranking and each.ratio is not None
+    }
+    off = unpruned(evidence, condition)
+    if off is not None:
+        rungs[0.0] = off
+    return dict(sorted(rungs.items()))
+
+
+def against_ladder(
+    evidence: Evidence,
+    name: str,
+    condition: Condition,
+    rungs: Mapping[float, Condition],
+    weights: Weights,
+    **setting: Scalar,
+) -> Estimate | None:
+    """Return a policy's figure minus what its ladder says at the policy's own mean ratio.
+
+    Args:
+        evidence: All figures.
+        name: The quantity.
+        condition: The policy.
+        rungs: The fixed ratios it is compared with, from small to large.
+        weights: `line_weights` for the trend, `between_weights` for the point on the curve.
+        setting: Which attacker, where the quantity is an attack's.
+    """
+    ratios = evidence.mean_ratio(condition)
+    steps = {each: evidence.mean_ratio(each) for each in rungs.values()}
+    series = {each: evidence.series(name, each, **setting) for each in (condition, *steps)}
+    terms: dict[Seed, list[tuple[float, Result]]] = {}
+    for seed, ratio in ratios.items():
+        if not all(seed in figures for figures in series.values()):
+            continue
+        points = [steps[each].get(seed, asked) for asked, each in rungs.items()]
+        factors = dict.fromkeys(series, 0.0)
+        factors[condition] = 1.0
+        for each, weight in zip(rungs.values(), weights(points, ratio), strict=True):
+            factors[each] -= weight
+        terms[seed] = [(factor, series[each][seed]) for each, factor in factors.items()]
+    return combine(terms)
+
+
+def _agreement(one: Condition, other: Condition) -> int:
+    return len(set(one.tags) & set(other.tags)) - len(set(one.tags) - set(other.tags))

@@ -1,0 +1,171 @@
+"""Reading run folders: what one fit left behind, and what is wrong with it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from qpriv.errors import DataError
+from qpriv.result import Result, Scalar, read_results
+
+Line = TypeVar("Line")
+
+
+class Medium(msgspec.Struct, frozen=True, kw_only=True):
+    """One picture of a run, as a line of ``media.jsonl`` describes it.
+
+    Args:
+        kind: ``reconstruction``, ``kept_tokens`` or another name of a gallery.
+        path: The PNG, relative to the run folder.
+        caption: What a reader sees below the picture.
+        alt: What a reader who cannot see the picture is told.
+        policy: Label of the pruning policy.
+        epoch: Epoch after which it was drawn.
+        seed: Seed of the run.
+        private: Whether it shows private data; such pictures never leave the machine by default.
+    """
+
+    kind: str
+    path: str
+    caption: str
+    alt: str
+    policy: str = ""
+    epoch: int | None = None
+    seed: int | None = None
+    private: bool = True
+
+
+class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a study wrote about one of its runs (``cell.json``).
+
+    Args:
+        study: Name of the study.
+        stage: Name of the stage the run belongs to.
+        tags: What the run varies and its policy label does not say, such as ``utility: random``.
+    """
+
+    study: str
+    stage: str
+    tags: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder, read.
+
+    Args:
+        folder: Where it lies.
+        results: The figures of ``results.jsonl``.
+        metrics: The lines of ``metrics.jsonl``: epoch, step and named values.
+        media: The pictures of ``media.jsonl`` whose file exists.
+        config: Text of ``config.yaml``, or empty.
+        tags: What a study says about the run, see `CellRecord`.
+        problems: What a reader of the report must know: torn lines, missing pictures.
+    """
+
+    folder: Path
+    results: tuple[Result, ...] = ()
+    metrics: tuple[dict[str, Scalar], ...] = ()
+    media: tuple[Medium, ...] = ()
+    config: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return the name of the folder."""
+        return self.folder.name
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder; files that a run did not (yet) write are simply empty.
+
+    Raises:
+        DataError: If the folder is missing, or a complete line cannot be read.
+    """
+    if not folder.is_dir():
+        raise DataError(
+            "there is no such run folder", where=str(folder), remedy="give folders made by qpriv"
+        )
+    results = folder / "results.jsonl"
+    listed = _read_lines(folder / "media.jsonl", Medium)
+    missing = [medium for medium in listed if not (folder / medium.path).is_file()]
+    problems = [f"{file.name} ends in half a line: the run was stopped" for file in _torn(folder)]
+    problems += [f"the picture {medium.path} is listed but missing" for medium in missing]
+    if not results.is_file():
+        problems.append("no results.jsonl: nothing was measured yet")
+    return Run(
+        folder=folder,
+        results=tuple(read_results(results)) if results.is_file() else (),
+        metrics=tuple(_read_lines(folder / "metrics.jsonl", dict[str, Scalar])),
+        media=tuple(medium for medium in listed if medium not in missing),
+        config=_read_text(folder / "config.yaml"),
+        tags=_read_tags(folder / "cell.json"),
+        problems=tuple(problems),
+    )
+
+
+def find_runs(folders: Iterable[Path]) -> list[Path]:
+    """Return the run folders among ``folders``: themselves, or those directly inside a study.
+
+    Raises:
+        DataError: If a folder is missing, or holds no run.
+    """
+    found: list[Path] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise DataError("there is no such run folder", where=str(folder), remedy="check it")
+        inside = sorted(path for path in folder.rglob("results.jsonl") if path.parent != folder)
+        runs = [path.parent for path in inside if (path.parent / "config.yaml").is_file()]
+        runs = runs or ([folder] if _is_run(folder) else [])
+        if not runs:
+            raise DataError(
+                "the folder holds no run", where=str(folder), remedy="a run has a config.yaml"
+            )
+        found += [run for run in runs if run not in found]
+    return found
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("config.yaml", "results.jsonl"))
+
+
+def _torn(folder: Path) -> list[Path]:
+    """Return the ``.jsonl`` files whose last line was never finished."""
+    files = [folder / f"{name}.jsonl" for name in ("results", "metrics", "media")]
+    return [file for file in files if file.is_file() and _is_torn(file.read_bytes())]
+
+
+def _is_torn(content: bytes) -> bool:
+    return bool(content) and not content.endswith(b"\n")
+
+
+def _read_lines(path: Path, kind: type[Line]) -> list[Line]:
+    """Decode every complete line of a ``.jsonl`` file."""
+    if not path.is_file():
+        return []
+    decoder = msgspec.json.Decoder(kind)
+    lines = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            lines.append(decoder.decode(line))
+        except msgspec.DecodeError as error:
+            raise DataError(
+                f"cannot be read: {error}", where=f"{path}, line {number}", remedy="remove the line"
+            ) from error
+    return lines
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _read_tags(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=CellRecord).tags
+    except msgspec.DecodeError as error:
+        raise DataError(f"cannot be read: {error}", where=str(path), remedy="remove it") from error

@@ -1,0 +1,318 @@
+"""`Probe`: the base of every attack that runs at epoch ends and leaves the training as it was."""
+
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import lightning as L
+import torch
+import torch.distributed as dist
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+
+from callbacks.isolation import isolated, item_seed
+from callbacks.journal import Journal
+from qpriv.attacks.victim import AttackData, Victim
+from qpriv.errors import ConfigError, QprivError
+from qpriv.result import Result, Scalar
+
+OnError = Literal["warn", "stop"]
+
+
+class ProbeError(QprivError):
+    """A probe failed and its setting says that the run must stop then."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One run of one probe on one state of the victim.
+
+    Args:
+        module: The LightningModule; a `Victim`.
+        data: The DataModule; an `AttackData`.
+        epoch: Epoch that has just ended, from 0; -1 before training.
+        run_folder: Where results and pictures of the run go.
+        folder: Where this probe keeps what it needs again in later epochs.
+        seed: Seed of the item at work; random numbers are already seeded with it.
+        deadline: `time.monotonic` at which the probe's time is up.
+    """
+
+    module: L.LightningModule
+    data: AttackData
+    epoch: int
+    run_folder: Path
+    folder: Path
+    seed: int = 0
+    deadline: float = float("inf")
+
+    @property
+    def victim(self) -> Victim:
+        """Return the module by what an attack may know of it."""
+        assert isinstance(self.module, Victim)
+        return self.module
+
+    @property
+    def seconds_left(self) -> float:
+        """Return how much of the probe's time is left."""
+        return self.deadline - time.monotonic()
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of one work item; travels between ranks."""
+
+    item: str
+    results: tuple[Result, ...] = ()
+    error: str = ""
+
+
+class Probe(L.Callback, ABC):
+    """An attack as a measuring instrument: it runs at epoch ends and in ``qpriv attack``.
+
+    The victim ends bit-equal to one trained without the probe (see `isolated`). The work items of
+    a stage are shared over the ranks and each is journalled, so that a killed run measures only
+    what is missing. Every figure is logged as ``attack/<name>/<metric>`` where it is finite, and
+    appended as a `Result` to ``results.jsonl`` in the run folder (the trainer's
+    ``default_root_dir``). A failure is a `Result` too, with status ``failed``.
+
+    Args:
+        every_n_epochs: Measure after every n-th epoch, and after the last one in any case.
+        max_samples: Use at most this many samples of each list; None for all.
+        seed: Seed of the attack, beside the victim's.
+        max_seconds: The attack stops training when this time is over and says so.
+        on_error: ``warn`` reports a failure and lets the training go on, ``stop`` ends it.
+        log_private: Allow pictures and texts of private data, in the run folder only.
+        audit_isolation: Hash the whole victim before and after, and fail on any trace.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        every_n_epochs: int = 1,
+        max_samples: int | None = 256,
+        seed: int = 0,
+        max_seconds: float = 600.0,
+        on_error: OnError = "warn",
+        log_private: bool = False,
+        audit_isolation: bool = False,
+    ) -> None:
+        if every_n_epochs < 1:
+            raise ConfigError(f"every_n_epochs is {every_n_epochs}", remedy="choose 1 or more")
+        if max_samples is not None and max_samples < 1:
+            raise ConfigError(f"max_samples is {max_samples}", remedy="choose 1 or more, or null")
+        if max_seconds <= 0:
+            raise ConfigError(f"max_seconds is {max_seconds}", remedy="choose more than 0")
+        self.every_n_epochs, self.max_samples, self.seed = every_n_epochs, max_samples, seed
+        self.max_seconds, self.on_error = max_seconds, on_error
+        self.log_private, self.audit_isolation = log_private, audit_isolation
+        self._epochs_done: set[int] = set()
+
+    @abstractmethod
+    def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
+        """Return stages of named work items; the items of one stage are independent."""
+
+    @abstractmethod
+    def measure(self, item: str, visit: Visit) -> list[Result]:
+        """Carry out one item on the frozen victim; preparing items return nothing."""
+
+    def check(self, victim: Victim, data: AttackData) -> None:
+        """Raise a `ConfigError` for settings that cannot work on this victim."""
+
+    # -- when
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse what cannot work before any long work."""
+        self.check(_require_victim(pl_module), _require_data(_datamodule(trainer)))
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Catch up the epoch that a killed run had trained but not measured."""
+        self._run_in_fit(trainer, pl_module, trainer.current_epoch - 1)
+
+    def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Measure after the last validation of an epoch."""
+        in_fit = trainer.state.fn == "fit" and not trainer.sanity_checking
+        if in_fit and trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+            self._run_in_fit(trainer, pl_module, trainer.current_epoch)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Measure an epoch that ended without a validation."""
+        self._run_in_fit(trainer, pl_module, trainer.current_epoch)
+
+    def _run_in_fit(self, trainer: L.Trainer, module: L.LightningModule, epoch: int) -> None:
+        last = epoch + 1 == trainer.max_epochs
+        due = (epoch + 1) % self.every_n_epochs == 0 or last
+        if epoch < 0 or not due or epoch in self._epochs_done:
+            return
+        data = _require_data(_datamodule(trainer))
+        results = self.run_once(module, data, Path(trainer.default_root_dir), epoch)
+        module.log_dict(metrics_of(results), batch_size=1, add_dataloader_idx=False)
+        self._epochs_done.add(epoch)
+
+    # -- how
+
+    def run_once(
+        self, module: L.LightningModule, data: AttackData, run_folder: Path, epoch: int
+    ) -> list[Result]:
+        """Measure the module as it is and append the figures to the run's ``results.jsonl``.
+
+        Every rank of a distributed run must call it, and every rank gets all results.
+
+        Raises:
+            ProbeError: If an item failed and ``on_error`` is ``stop``.
+        """
+        victim = _require_victim(module)
+        self.check(victim, data)
+        started = time.monotonic()
+        rank_zero_info(f"{self.name}: epoch {epoch}, policy {victim.policy.label}: starts")
+        journal = Journal(run_folder, self.state_key, epoch, module)
+        visit = Visit(
+            module, data, epoch, run_folder, journal.folder, deadline=started + self.max_seconds
+        )
+        outcomes = self._work(visit, journal)
+        results = [self._stamp(result, visit) for o in outcomes for result in o.results]
+        results += [self._failure(o, visit) for o in outcomes if o.error]
+        if _rank() == 0:
+            journal.publish(results)
+        self._report(results, epoch, time.monotonic() - started)
+        return results
+
+    def _work(self, visit: Visit, journal: Journal) -> list[_Outcome]:
+        outcomes: list[_Outcome] = []
+        seed_parts = (visit.victim.seed, self.seed, self.name, visit.epoch)
+        with isolated(
+            visit.module, seed=item_seed(*seed_parts), audit=self.audit_isolation, name=self.name
+        ):
+            stages = self.plan(visit)
+        for stage in stages:
+            mine = stage[_rank() :: _world_size()]
+            outcomes += _gather([self._one(item, visit, journal) for item in mine])
+            if any(outcome.error for outcome in outcomes):
+                break
+        return outcomes
+
+    def _one(self, item: str, visit: Visit, journal: Journal) -> _Outcome:
+        known = journal.read(item)
+        if known is not None:
+            return _Outcome(item, tuple(known))
+        seed = item_seed(visit.victim.seed, self.seed, self.name, visit.epoch, item)
+        try:
+            with isolated(visit.module, seed=seed, audit=self.audit_isolation, name=self.name):
+                results = self.measure(item, replace(visit, seed=seed))
+        except Exception as error:  # every failure of an attack must leave the training standing
+            return _Outcome(item, error=f"{type(error).__name__}: {error}")
+        journal.write(item, results)
+        return _Outcome(item, tuple(results))
+
+    def _stamp(self, result: Result, visit: Visit) -> Result:
+        victim = visit.victim
+        return replace(result, seed=victim.seed, epoch=visit.epoch, policy=victim.policy.label)
+
+    def _failure(self, outcome: _Outcome, visit: Visit) -> Result:
+        note = f"{outcome.item}: {outcome.error}"
+        failed = Result(name=f"attack/{self.name}", value=None, n=0, status="failed", note=note)
+        return self._stamp(failed, visit)
+
+    def _report(self, results: Sequence[Result], epoch: int, seconds: float) -> None:
+        failures = [result.note for result in results if result.status == "failed"]
+        figures = ", ".join(
+            f"{k.rsplit('/', 1)[-1]} {v:.3f}" for k, v in metrics_of(results).items()
+        )
+        rank_zero_info(f"{self.name}: epoch {epoch}, {seconds:.1f} s: {figures}")
+        for note in failures:
+            rank_zero_warn(f"{self.name} failed at epoch {epoch}, {note}")
+        if failures and self.on_error == "stop":
+            raise ProbeError(failures[0], where=self.name, remedy="see above, or on_error: warn")
+
+    # -- state
+
+    @property
+    def settings(self) -> dict[str, Scalar]:
+        """Return the constructor's arguments: two probes are the same if these are."""
+        return {
+            key: value if isinstance(value, Scalar) else repr(value)
+            for key, value in vars(self).items()
+            if not key.startswith("_") and not callable(value)
+        }
+
+    @property
+    def state_key(self) -> str:
+        """Return a key that two probes of one class share only if their settings are equal."""
+        return self._generate_state_key(**self.settings)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the ledger: the epochs already measured."""
+        return {"epochs_done": sorted(self._epochs_done)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the ledger of the run that is continued."""
+        self._epochs_done = set(state_dict["epochs_done"])
+
+
+def metrics_of(results: Sequence[Result]) -> dict[str, float]:
+    """Return the finite figures by name; what shares a name gets its cut or number appended.
+
+    >>> metrics_of([Result(name="a", value=1.0, n=1), Result(name="b", value=None, n=0)])
+    {'a': 1.0}
+    """
+    counts = Counter(result.name for result in results)
+    metrics: dict[str, float] = {}
+    for number, result in enumerate(results):
+        if result.value is None or not torch.isfinite(torch.tensor(result.value)):
+            continue
+        suffix = f"/{result.attack.get('cut', number)}" if counts[result.name] > 1 else ""
+        metrics[result.name + suffix] = float(result.value)
+    return metrics
+
+
+def _require_victim(module: L.LightningModule) -> Victim:
+    if isinstance(module, Victim):
+        return module
+    missing = [
+        key for key in ("model", "policy", "cuts", "recipe", "seed") if not hasattr(module, key)
+    ]
+    raise ConfigError(
+        f"{type(module).__name__} cannot be attacked: it has no {', '.join(missing)}",
+        remedy="fine-tune with VQAModule, or give your module these attributes",
+    )
+
+
+def _require_data(datamodule: object) -> AttackData:
+    if isinstance(datamodule, AttackData):
+        return datamodule
+    lists = ("members", "nonmembers", "population", "auxiliary", "targets", "gallery")
+    missing = [key for key in lists if not hasattr(datamodule, key)]
+    raise ConfigError(
+        f"{type(datamodule).__name__} offers attackers no {', '.join(missing)}",
+        remedy="use a data module with these lists, or leave the attack callbacks out",
+    )
+
+
+def _datamodule(trainer: L.Trainer) -> object:
+    return getattr(trainer, "datamodule", None)
+
+
+def _distributed() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def _rank() -> int:
+    return dist.get_rank() if _distributed() else 0
+
+
+def _world_size() -> int:
+    return dist.get_world_size() if _distributed() else 1
+
+
+def _gather(outcomes: list[_Outcome]) -> list[_Outcome]:
+    """Return every rank's outcomes on every rank, in the order of the items."""
+    if not _distributed():
+        return outcomes
+    shares: list[list[_Outcome]] = [[] for _ in range(_world_size())]
+    dist.all_gather_object(shares, outcomes)
+    longest = max(map(len, shares))
+    return [share[i] for i in range(longest) for share in shares if i < len(share)]

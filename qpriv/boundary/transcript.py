@@ -1,0 +1,124 @@
+"""`Transcript`: what one party saw of another. Attacks read this and nothing else of the victim."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from torch import Tensor
+
+Span = tuple[int, int]
+"""First image token of a row and the one after the last."""
+
+
+class Kind(StrEnum):
+    """What a message holds; each kind is counted on its own."""
+
+    ACTIVATION = "activation"
+    GRADIENT = "gradient"
+    LABELS = "labels"
+    LENGTHS = "lengths"
+    POSITIONS = "positions"
+    ADAPTER = "adapter"
+
+
+class Direction(StrEnum):
+    """``up`` goes from the client to the server, ``down`` comes back."""
+
+    UP = "up"
+    DOWN = "down"
+
+    @property
+    def reverse(self) -> "Direction":
+        """Return the way back."""
+        return Direction.DOWN if self is Direction.UP else Direction.UP
+
+
+@dataclass(frozen=True)
+class Message:
+    """One batch of one kind that crossed one cut.
+
+    Args:
+        cut: Decoder layer before which it crossed.
+        kind: What it holds.
+        direction: Which way it went.
+        rows: For each sample the real (unpadded) tokens, ``[T_i, d]``; empty where only bytes
+            were counted.
+        spans: For each row where the image tokens lie; empty where unknown.
+        num_bytes: Exact size of the rows.
+        prefill: False for the single tokens of a generation after its first pass.
+    """
+
+    cut: int
+    kind: Kind
+    direction: Direction
+    rows: tuple[Tensor, ...]
+    spans: tuple[Span, ...] = ()
+    num_bytes: int = 0
+    prefill: bool = True
+
+
+@dataclass
+class Transcript:
+    """Everything that crossed, in order.
+
+    A forward pass sends ``(k + T) * d * b`` bytes of activations a sample (``k`` kept image
+    tokens, ``T`` text tokens, width ``d``, ``b`` bytes a number), its backward pass as much.
+
+    Args:
+        store: Keep the tensors on the CPU; without it only sizes are kept.
+
+    >>> transcript = Transcript()
+    >>> transcript.add(4, Kind.ACTIVATION, Direction.UP, [torch.zeros(3, 8), torch.zeros(5, 8)])
+    >>> transcript.num_bytes(direction=Direction.UP)
+    256
+    """
+
+    store: bool = True
+    messages: list[Message] = field(default_factory=list)
+
+    def add(
+        self,
+        cut: int,
+        kind: Kind,
+        direction: Direction,
+        rows: Sequence[Tensor],
+        *,
+        spans: Sequence[Span] = (),
+        prefill: bool = True,
+    ) -> None:
+        """Append one message; the tensors are copied to the CPU without their graph."""
+        kept = tuple(row.detach().to("cpu", copy=True) for row in rows) if self.store else ()
+        size = sum(row.numel() * row.element_size() for row in rows)
+        self.messages.append(Message(cut, kind, direction, kept, tuple(spans), size, prefill))
+
+    def num_bytes(self, *, kind: Kind | None = None, direction: Direction | None = None) -> int:
+        """Return how many bytes crossed, of one kind or direction or in all."""
+        return sum(
+            message.num_bytes
+            for message in self.messages
+            if kind in (None, message.kind) and direction in (None, message.direction)
+        )
+
+    def select(self, cut: int, kind: Kind = Kind.ACTIVATION) -> list[Message]:
+        """Return the whole passes of one kind at one cut; single generated tokens are left out."""
+        return [m for m in self.messages if m.cut == cut and m.kind == kind and m.prefill]
+
+    def rows(self, cut: int, kind: Kind = Kind.ACTIVATION) -> list[Tensor]:
+        """Return the tokens of every sample in order, each ``[T_i, d]``."""
+        return [row for message in self.select(cut, kind) for row in message.rows]
+
+    def image_rows(self, cut: int, kind: Kind = Kind.ACTIVATION) -> list[Tensor]:
+        """Return the image tokens of every sample in order, each ``[k_i, d]``."""
+        return [
+            row[start:stop]
+            for message in self.select(cut, kind)
+            for row, (start, stop) in zip(message.rows, message.spans, strict=True)
+        ]
+
+    def text_rows(self, cut: int, kind: Kind = Kind.ACTIVATION) -> list[Tensor]:
+        """Return the tokens after the image of every sample in order, each ``[T_i, d]``."""
+        return [
+            row[stop:]
+            for message in self.select(cut, kind)
+            for row, (_, stop) in zip(message.rows, message.spans, strict=True)
+        ]

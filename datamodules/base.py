@@ -1,0 +1,170 @@
+"""`SplitDataModule`: loaders, caps and order for any data set; a set's own module adds ten lines."""
+
+import logging
+import os
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar, cast
+
+import lightning as L
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, Subset
+
+from qpriv.datasets.sample import VQASample
+from qpriv.datasets.sampler import EpochSampler, ResumableLoader
+from qpriv.errors import ConfigError, DataError
+
+Split = Literal["train", "val", "test"]
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SplitDataModule(L.LightningDataModule, Generic[T]):
+    """Train, val and test loaders over typed samples.
+
+    The data side knows samples, the model side tensors: batches are made by the ``preprocessor``
+    of the LightningModule that is trained. A subclass is a dataclass whose fields are the set's
+    own settings and which returns its data set in `dataset`:
+
+        @dataclass(eq=False, repr=False, kw_only=True)
+        class SLAKE(VQADataModule):
+            root: str = "data/slake"
+
+            def dataset(self, split: Split) -> VQADataset:
+                return qpriv.datasets.slake.SLAKE(self.root, split)
+
+    Args:
+        batch_size: Training samples a step and process.
+        eval_batch_size: Samples a batch in validation, test and prediction.
+        num_workers: Processes that read and preprocess; 0 is the training process itself.
+        max_train: Largest number of training samples; more are left out by a seeded draw.
+        max_eval: The same for validation and test.
+        seed: Seed of the order and of the draws; None is the run's ``seed_everything``.
+    """
+
+    batch_size: int = 128
+    eval_batch_size: int = 64
+    num_workers: int = 0
+    max_train: int | None = None
+    max_eval: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the numbers before anything is read."""
+        super().__init__()
+        self._datasets: dict[str, Dataset[T]] = {}
+        for name in ("batch_size", "eval_batch_size", "max_train", "max_eval"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}", remedy="choose 1 or more")
+
+    def dataset(self, split: Split) -> Dataset[T]:
+        """Return a split of the data set; called once a split."""
+        raise NotImplementedError
+
+    def setup(self, stage: str) -> None:
+        """Read the splits a stage needs.
+
+        Raises:
+            DataError: If a split is missing or empty.
+        """
+        splits: dict[str, tuple[Split, ...]] = {"fit": ("train", "val"), "validate": ("val",)}
+        for split in splits.get(stage, ("test",)):
+            self.read(split)
+
+    def read(self, split: Split) -> Dataset[T]:
+        """Return a split, capped, reading it at the first call.
+
+        Raises:
+            DataError: If it is missing or empty.
+        """
+        if split not in self._datasets:
+            whole = self.dataset(split)
+            if not len(cast(Sized, whole)):
+                name = f"{type(self).__name__}/{split}"
+                raise DataError(f"{name} is empty", remedy="check the folder, split and filters")
+            self._datasets[split] = self._capped(whole, split)
+        return self._datasets[split]
+
+    def train_dataloader(self) -> ResumableLoader[T]:
+        """Return the shuffled loader, which knows its position."""
+        return ResumableLoader(
+            self.read("train"),
+            batch_size=self.batch_size,
+            sampler=self._sampler("train", shuffle=True),
+            collate=self._collate(),
+            num_workers=self.num_workers,
+        )
+
+    def val_dataloader(self) -> DataLoader[T]:
+        """Return the validation samples in order, each once over all processes."""
+        return self._eval_loader("val")
+
+    def test_dataloader(self) -> DataLoader[T]:
+        """Return the test samples in order, each once over all processes."""
+        return self._eval_loader("test")
+
+    def predict_dataloader(self) -> DataLoader[T]:
+        """Return the test samples in order, each once over all processes."""
+        return self._eval_loader("test")
+
+    def _eval_loader(self, split: Split) -> DataLoader[T]:
+        # an own generator: a loader would draw its workers' seed from the global random numbers
+        return DataLoader(
+            self.read(split),
+            batch_size=self.eval_batch_size,
+            sampler=self._sampler(split, shuffle=False),
+            collate_fn=self._collate(),
+            num_workers=self.num_workers,
+            generator=torch.Generator(),
+        )
+
+    def _sampler(self, split: Split, *, shuffle: bool) -> EpochSampler:
+        rank, world_size = 0, 1
+        if self.trainer is not None:
+            rank, world_size = self.trainer.global_rank, self.trainer.world_size
+        return EpochSampler(
+            cast(Sized, self.read(split)),
+            seed=self.run_seed,
+            shuffle=shuffle,
+            rank=rank,
+            world_size=world_size,
+        )
+
+    def _collate(self) -> Callable[[Sequence[T]], Any]:
+        module = self.trainer.lightning_module if self.trainer is not None else None
+        if module is None or not hasattr(module, "preprocessor"):
+            raise ConfigError(
+                "batches are made by the LightningModule's `preprocessor`, and there is none",
+                where=type(self).__name__,
+                remedy="pass the DataModule to a Trainer, with a module that has one",
+            )
+        return cast(Callable[[Sequence[T]], Any], module.preprocessor)
+
+    def _capped(self, whole: Dataset[T], split: Split) -> Dataset[T]:
+        size, cap = len(cast(Sized, whole)), self.max_train if split == "train" else self.max_eval
+        if cap is None or size <= cap:
+            return whole
+        logger.info("%s/%s: a draw of %d of %d samples", type(self).__name__, split, cap, size)
+        drawn = np.random.default_rng(self.run_seed).permutation(size)[:cap]
+        return Subset(whole, sorted(drawn.tolist()))
+
+    @property
+    def run_seed(self) -> int:
+        """Return the seed of the order: ``seed``, or what `seed_everything` was given, or 0."""
+        return self.seed if self.seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
+
+
+class VQADataModule(SplitDataModule[VQASample]):
+    """A `SplitDataModule` over questions about images."""
+
+    def samples(self, split: Split) -> Sequence[VQASample]:
+        """Return the samples of a split, capped."""
+        dataset = self.read(split)
+        return [dataset[index] for index in range(len(cast(Sized, dataset)))]
+
+    def members(self) -> Sequence[VQASample]:
+        """Return the samples that are trained on."""
+        return self.samples("train")

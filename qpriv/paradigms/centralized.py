@@ -1,0 +1,180 @@
+"""Centralised training: one trainer holds all data; this is the step every paradigm starts from."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Dataset
+
+from qpriv.datasets.sample import VQASample
+from qpriv.datasets.sampler import EpochSampler, ResumableLoader
+from qpriv.models.batch import VQABatch
+from qpriv.models.features import VisualFeatures
+from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.pruning.policy import PruningPolicy
+
+from .adapter import (
+    AdapterState,
+    adapter_parameters,
+    adapter_state,
+    borrowed_adapter,
+    reset_adapter,
+)
+from .recipe import LoraRecipe
+from .seeding import preserved_random, seed_step
+
+
+class Encode(Protocol):
+    """The frozen encoders: `VisionLanguageModel.encode`, or a cache in front of it."""
+
+    def __call__(self, batch: VQABatch) -> VisualFeatures:
+        """Return the features of a batch."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one optimiser step saw.
+
+    Args:
+        loss: Mean cross-entropy over the batch's answer tokens, in nats.
+        tokens: Number of those answer tokens.
+        kept: Visual tokens that were kept, over all samples.
+        samples: Number of samples.
+    """
+
+    loss: float
+    tokens: int
+    kept: int
+    samples: int
+
+
+def accumulate_gradients(
+    model: VisionLanguageModel,
+    batch: VQABatch,
+    policy: PruningPolicy,
+    encode: Encode,
+    micro_batch_size: int | None = None,
+    backward: Callable[[Tensor], None] = torch.Tensor.backward,
+) -> StepReport:
+    """Add the gradient of a batch's loss to the parameters, a micro-batch at a time.
+
+    The loss is normalised by the answer tokens of the whole batch, so that the gradient does
+    not depend on how the batch is split.
+    """
+    tokens = answer_tokens(batch)
+    loss, kept = 0.0, 0
+    for part in split(batch, micro_batch_size):
+        features = encode(part)
+        decision = policy.decide(features, part.samples)
+        share = answer_tokens(part) / tokens
+        part_loss = model(part, features, decision).loss * share
+        backward(part_loss)
+        loss += float(part_loss.detach())
+        kept += int(decision.counts.sum())
+    return StepReport(loss, tokens, kept, len(batch))
+
+
+def train_step(
+    model: VisionLanguageModel,
+    batch: VQABatch,
+    policy: PruningPolicy,
+    encode: Encode,
+    recipe: LoraRecipe,
+    optimizer: Optimizer,
+    scheduler: LRScheduler,
+    backward: Callable[[Tensor], None] = torch.Tensor.backward,
+) -> StepReport:
+    """Run one optimiser step on one batch."""
+    optimizer.zero_grad()
+    report = accumulate_gradients(model, batch, policy, encode, recipe.micro_batch_size, backward)
+    torch.nn.utils.clip_grad_norm_(adapter_parameters(model).values(), recipe.clip)
+    optimizer.step()
+    scheduler.step()
+    return report
+
+
+def fine_tune(
+    model: VisionLanguageModel,
+    samples: Sequence[VQASample],
+    policy: PruningPolicy,
+    recipe: LoraRecipe,
+    seed: int,
+    on_epoch_end: Callable[[int], None] | None = None,
+    encode: Encode | None = None,
+) -> AdapterState:
+    """Train a fresh LoRA adapter, exactly as a `Trainer` fits a `VQAModule` of this recipe.
+
+    Same draw of the adapter, batch order, random numbers, loss and schedule: a shadow model
+    differs from its victim in the data and the seed, in nothing else. Afterwards the model has
+    the adapter values, modes and gradients, and the process the random numbers, of before.
+
+    Args:
+        model: The model; an adapter is added to it if it has none.
+        samples: What is trained on.
+        policy: The pruning policy in training.
+        recipe: The recipe.
+        seed: Seed of the adapter, the batch order and the dropout.
+        on_epoch_end: Called with the epoch (from 0) after each; it sees the trained model.
+        encode: The encoders, or a cache; the model's own if None.
+
+    Returns:
+        The trained adapter, on the CPU.
+    """
+    if not adapter_parameters(model):
+        model.add_lora(rank=recipe.rank, alpha=recipe.alpha, dropout=recipe.dropout)
+    device = next(model.parameters()).device
+    sampler = EpochSampler(samples, seed=seed)
+    loader = ResumableLoader(
+        _Samples(samples),
+        batch_size=recipe.batch_size,
+        sampler=sampler,
+        collate=model.preprocessor,
+    )
+    with borrowed_adapter(model), preserved_random(), torch.enable_grad():
+        reset_adapter(model, seed)
+        model.train()
+        optimizer = recipe.optimizer(model.parameters())
+        scheduler = recipe.scheduler(optimizer, recipe.epochs * len(loader))
+        step = 0
+        for epoch in range(recipe.epochs):
+            sampler.set_epoch(epoch)
+            for batch in loader:
+                seed_step(seed, step)
+                moved = batch.to(device)
+                train_step(
+                    model, moved, policy, encode or model.encode, recipe, optimizer, scheduler
+                )
+                step += 1
+            if on_epoch_end is not None:
+                on_epoch_end(epoch)
+        return adapter_state(model)
+
+
+def answer_tokens(batch: VQABatch) -> int:
+    """Return the number of tokens that the loss of a batch averages over."""
+    return int((batch.labels != -100).sum())
+
+
+def split(batch: VQABatch, size: int | None) -> list[VQABatch]:
+    """Return a batch as micro-batches of at most ``size`` samples."""
+    if size is None or size >= len(batch):
+        return [batch]
+    return [batch[start : start + size] for start in range(0, len(batch), size)]
+
+
+class _Samples(Dataset[VQASample]):
+    """A sequence as a map-style data set."""
+
+    def __init__(self, samples: Sequence[VQASample]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> VQASample:
+        return self.samples[index]

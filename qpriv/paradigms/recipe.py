@@ -1,0 +1,99 @@
+"""`LoraRecipe`: everything that a victim and its shadow models must have in common."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
+
+from qpriv.errors import ConfigError
+
+Schedule = Literal["cosine", "linear", "constant"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraRecipe:
+    """How a LoRA adapter is trained. The defaults are the source's.
+
+    Args:
+        rank: Rank r of every adapter matrix pair.
+        alpha: LoRA's scale; the update is ``alpha / rank * B A``.
+        dropout: Dropout in front of A.
+        learning_rate: Peak learning rate of AdamW.
+        weight_decay: Decoupled weight decay.
+        schedule: How the learning rate falls after the warm-up.
+        warmup: Share of all steps in which the learning rate rises linearly from zero.
+        clip: Largest gradient norm; larger gradients are scaled down.
+        batch_size: Samples of one optimiser step.
+        micro_batch_size: Samples of one forward and backward pass; None is the whole batch.
+            The gradient is that of the whole batch: every answer token counts the same.
+        epochs: Passes over the training samples.
+
+    Raises:
+        ConfigError: If a value is out of its range.
+    """
+
+    rank: int = 32
+    alpha: float = 64.0
+    dropout: float = 0.0
+    learning_rate: float = 3e-4
+    weight_decay: float = 0.01
+    schedule: Schedule = "cosine"
+    warmup: float = 0.03
+    clip: float = 1.0
+    batch_size: int = 128
+    micro_batch_size: int | None = None
+    epochs: int = 10
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        positive = ("rank", "alpha", "learning_rate", "clip", "batch_size", "epochs")
+        for name in positive:
+            require(getattr(self, name) > 0, name, getattr(self, name), "choose more than 0")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "choose 0 to below 1")
+        require(0 <= self.warmup <= 1, "warmup", self.warmup, "it is a share: choose 0 to 1")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "choose 0 or more")
+        micro = self.micro_batch_size
+        require(
+            micro is None or micro > 0, "micro_batch_size", micro, "choose more than 0, or null"
+        )
+
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> AdamW:
+        """Return the optimiser of the trainable ones among ``parameters``."""
+        trainable = [parameter for parameter in parameters if parameter.requires_grad]
+        return AdamW(trainable, lr=self.learning_rate, weight_decay=self.weight_decay)
+
+    def scheduler(self, optimizer: torch.optim.Optimizer, steps: int) -> LambdaLR:
+        """Return the learning rate schedule over ``steps`` optimiser steps."""
+        return warmed_up(optimizer, self.schedule, self.warmup, steps)
+
+
+def warmed_up(
+    optimizer: torch.optim.Optimizer, schedule: Schedule, warmup: float, steps: int
+) -> LambdaLR:
+    """Return a schedule that rises for a share ``warmup`` of ``steps`` and then falls."""
+    return LambdaLR(optimizer, lambda step: rate(step, steps, schedule, warmup))
+
+
+def rate(step: int, steps: int, schedule: Schedule, warmup: float) -> float:
+    """Return the learning rate of a step, as a share of its peak.
+
+    >>> [round(rate(step, 8, "cosine", 0.25), 3) for step in range(8)]
+    [0.5, 1.0, 1.0, 0.933, 0.75, 0.5, 0.25, 0.067]
+    """
+    rising = math.ceil(warmup * steps)
+    if step < rising:
+        return (step + 1) / rising
+    done = min(1.0, (step - rising) / max(1, steps - rising))
+    falls = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}
+    return falls[schedule]
+
+
+def require(holds: bool, name: str, value: object, remedy: str) -> None:
+    """Raise a `ConfigError` that names a setting, unless its condition holds."""
+    if not holds:
+        raise ConfigError(f"{name} is {value}", remedy=remedy)

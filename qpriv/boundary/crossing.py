@@ -138,7 +138,7 @@ class Crossing:
                 sent = self.decode_gradient(sent, layout.real)
             return None if sent is gradient else sent
 
-        crossing.register_hook(turn_back)
+        crossing.register_hook(turn_back)  # type: ignore[no-untyped-call]
 
     def _record(self, kind: Kind, direction: Direction, padded: Tensor, layout: _Layout) -> None:
         if self.transcript is None:

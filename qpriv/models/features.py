@@ -9,6 +9,23 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class FeatureSizes:
+    """Widths of a model's features.
+
+    Args:
+        patch: Values ``D`` of a patch.
+        pooled: Values of the pooled image vector.
+        question: Values ``Dt`` of the question vector.
+        sensitivity: Values ``Dd`` of a sensitivity patch.
+    """
+
+    patch: int
+    pooled: int
+    question: int
+    sensitivity: int
+
+
+@dataclass(frozen=True)
 class VisualFeatures:
     """Outputs of the frozen encoders, the input of every pruning decision.
 

@@ -1,0 +1,179 @@
+"""Token sequences for the language model after visual tokens were removed.
+
+LLaVA holds one ``<image>`` id a patch in ``input_ids`` and scatters the projected patches over
+them. Pruning therefore shortens that run and hands over as many features; the model class stays
+the stock one.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from qpriv.errors import ModelError
+
+IGNORED = -100
+"""Label of the positions that carry no loss, as in `torch.nn.CrossEntropyLoss`."""
+
+Side = Literal["left", "right"]
+Positions = Literal["compact", "original"]
+
+
+class TokenSelection(Protocol):
+    """The part of a pruning decision that the language model's input depends on."""
+
+    @property
+    def kept(self) -> tuple[Tensor, ...]:
+        """Return for each sample the sorted indices of the kept patches, ``[k_b]``."""
+        ...
+
+    @property
+    def merged(self) -> tuple[Tensor, ...] | None:
+        """Return the features that replace the kept patches, each ``[k_b, D]``, or None."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenSequences:
+    """Input of the language model.
+
+    Args:
+        input_ids: Token ids with one image id for each kept patch, ``[B, S]``.
+        attention_mask: 1 where ``input_ids`` holds a token, ``[B, S]``.
+        position_ids: Positions for the rotary embedding, ``[B, S]``.
+        labels: Gold ids, -100 where there is no loss, ``[B, S]``.
+        image_spans: First and one past the last column of each row's image tokens.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    position_ids: Tensor
+    labels: Tensor
+    image_spans: tuple[tuple[int, int], ...]
+
+
+def image_features(patches: Tensor, selection: TokenSelection | None) -> list[Tensor]:
+    """Return for each sample the features that enter the projector, ``[k_b, D]``.
+
+    Args:
+        patches: Features of all patches, ``[B, N, D]``.
+        selection: What is kept of each sample; None keeps everything.
+
+    Raises:
+        ModelError: If the selection is for another number of samples.
+    """
+    if selection is None:
+        return list(patches)
+    if len(selection.kept) != len(patches):
+        raise ModelError(f"decision for {len(selection.kept)} samples, batch of {len(patches)}")
+    if selection.merged is not None:
+        return list(selection.merged)
+    return [row[kept.to(row.device)] for row, kept in zip(patches, selection.kept, strict=True)]
+
+
+def shorten(
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    labels: Tensor,
+    *,
+    image_token: int,
+    pad_token: int,
+    num_patches: int,
+    selection: TokenSelection | None = None,
+    side: Side = "right",
+    positions: Positions = "compact",
+) -> TokenSequences:
+    """Remove the image ids of dropped patches, and pad the rows again.
+
+    Args:
+        input_ids: Token ids with ``num_patches`` image ids a row, padded on any side, ``[B, S]``.
+        attention_mask: 1 where ``input_ids`` holds a token, ``[B, S]``.
+        labels: Gold ids, ``[B, S]``.
+        image_token: Id of ``<image>``.
+        pad_token: Id of padding.
+        num_patches: Number of patches ``N`` before pruning.
+        selection: What is kept of each sample; None keeps everything.
+        side: Where the shortened rows are padded.
+        positions: ``compact`` numbers the remaining tokens without gaps. ``original`` keeps the
+            number a token had before pruning, which tells a server which patches were kept.
+
+    Raises:
+        ModelError: If a row does not hold one run of ``num_patches`` image ids. LLaVA itself
+            compares only the totals over the batch.
+    """
+    rows, starts, counts = [], [], []
+    for number, (ids, mask) in enumerate(zip(input_ids, attention_mask, strict=True)):
+        real = mask.nonzero().squeeze(1)
+        start = _image_start(ids[real] == image_token, num_patches, number)
+        spots = _kept_spots(selection, number, num_patches).to(ids.device)
+        after = torch.arange(start + num_patches, len(real), device=ids.device)
+        before = torch.arange(start, device=ids.device)
+        rows.append((real, torch.cat((before, start + spots, after))))
+        starts.append(start)
+        counts.append(len(spots))
+
+    def gather(values: Tensor, filler: int) -> Tensor:
+        picked = [row[real[index]] for row, (real, index) in zip(values, rows, strict=True)]
+        return pad_rows(picked, filler, side)
+
+    mask = pad_rows([torch.ones_like(index) for _, index in rows], 0, side)
+    numbering = pad_rows([index for _, index in rows], 0, side)
+    offsets = [mask.shape[1] - len(index) if side == "left" else 0 for _, index in rows]
+    return TokenSequences(
+        input_ids=gather(input_ids, pad_token),
+        attention_mask=mask,
+        position_ids=numbering if positions == "original" else compact_positions(mask, side),
+        labels=gather(labels, IGNORED),
+        image_spans=tuple(
+            (offset + start, offset + start + count)
+            for offset, start, count in zip(offsets, starts, counts, strict=True)
+        ),
+    )
+
+
+def pad_rows(rows: list[Tensor], filler: int, side: Side) -> Tensor:
+    """Stack rows of different length, ``[B, max length]``.
+
+    >>> pad_rows([torch.tensor([1]), torch.tensor([2, 3])], 0, "left").tolist()
+    [[0, 1], [2, 3]]
+    """
+    return torch.nn.utils.rnn.pad_sequence(
+        rows, batch_first=True, padding_value=filler, padding_side=side
+    )
+
+
+def compact_positions(mask: Tensor, side: Side) -> Tensor:
+    """Return positions without gaps: 0, 1, 2, ... over the tokens of each row, ``[B, S]``.
+
+    Padding on the right goes on counting, as the stock model does.
+
+    >>> compact_positions(torch.tensor([[0, 1, 1], [1, 1, 1]]), "left").tolist()
+    [[0, 0, 1], [0, 1, 2]]
+    """
+    if side == "right":
+        return torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+    return (mask.cumsum(dim=1) - 1).clamp(min=0)
+
+
+def _image_start(is_image: Tensor, num_patches: int, row: int) -> int:
+    spots = is_image.nonzero().squeeze(1)
+    if len(spots) != num_patches:
+        raise ModelError(
+            f"row {row} holds {len(spots)} image tokens for {num_patches} patches",
+            remedy="build the batch with the model's own preprocessor",
+        )
+    start = int(spots[0])
+    if int(spots[-1]) - start + 1 != num_patches:
+        raise ModelError(f"the image tokens of row {row} are not one run")
+    return start
+
+
+def _kept_spots(selection: TokenSelection | None, row: int, num_patches: int) -> Tensor:
+    """Return which of the image ids stay; merged tokens without a patch of their own come last."""
+    if selection is None:
+        return torch.arange(num_patches)
+    kept = selection.kept[row]
+    if selection.merged is None or len(selection.merged[row]) == len(kept):
+        return kept
+    return torch.arange(len(selection.merged[row]))

@@ -1,0 +1,460 @@
+"""`VisionLanguageModel`: LLaVA with its frozen encoders, and pruning between tower and projector.
+
+The language model is the stock ``LlavaForConditionalGeneration``. Pruned features enter through
+its own ``mm_encoder_outputs``; with everything kept, logits and loss are bit-equal to the stock
+call with ``pixel_values``.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+from transformers import CLIPTextModel, LlavaForConditionalGeneration
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from qpriv.errors import ConfigError
+
+from . import lora
+from .batch import VQABatch
+from .encoders import SensitivityEncoder, load_sensitivity_encoder, load_text_encoder
+from .features import FeatureSizes, VisualFeatures
+from .fingerprint import fingerprint
+from .loading import (
+    DTYPES,
+    DType,
+    Quantization,
+    load_llava,
+    load_processor,
+    load_question_tokenizer,
+    patch_grid,
+)
+from .preprocessing import DEFAULT_PROMPT, Preprocessor
+from .registry import Backbone, locate, resolve_backbone
+from .scores import AnswerScores, score_answers
+from .sequences import Positions, TokenSelection, TokenSequences, image_features, shorten
+
+
+@dataclass(frozen=True)
+class LanguageOutput:
+    """What the language model made of a batch, at the pruned length.
+
+    Args:
+        loss: Mean cross-entropy of answer and end tokens over the batch, in nats.
+        logits: Scores of the next token, ``[B, S, V]``.
+        labels: Gold ids, -100 where there is no loss, ``[B, S]``.
+        image_spans: First and one past the last column of each row's image tokens.
+        sequences: The input the figures belong to.
+    """
+
+    loss: Tensor
+    logits: Tensor
+    labels: Tensor
+    image_spans: tuple[tuple[int, int], ...]
+    sequences: TokenSequences
+
+
+class VisionLanguageModel(nn.Module):
+    """LLaVA, CLIP's text tower and the sensitivity encoder.
+
+    All weights are frozen; `add_lora` adds the only ones that train. The encoders stay in
+    evaluation mode whatever `train` is told.
+
+    Args:
+        llava: The stock model.
+        text_encoder: Encodes the question for the pruner.
+        sensitivity_encoder: Encodes the image for the pruner's sensitivity branch.
+        preprocessor: Makes batches for this model.
+        backbone: Names of the checkpoints, kept for the record.
+    """
+
+    def __init__(
+        self,
+        llava: LlavaForConditionalGeneration,
+        text_encoder: CLIPTextModel,
+        sensitivity_encoder: SensitivityEncoder,
+        preprocessor: Preprocessor,
+        backbone: Backbone,
+    ) -> None:
+        super().__init__()
+        self.llava: LlavaForConditionalGeneration | PeftModel = llava
+        self.text_encoder = text_encoder
+        self.sensitivity_encoder = sensitivity_encoder
+        self.preprocessor = preprocessor
+        self.backbone = backbone
+        self.requires_grad_(False)
+        self.eval()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        backbone: str = "tiny",
+        text_encoder: str | None = None,
+        sensitivity_encoder: str | None = None,
+        prompt: str = DEFAULT_PROMPT,
+        dtype: DType = "float32",
+        quantization: Quantization = "none",
+        sensitivity_grid: int = 16,
+        device: str = "cpu",
+    ) -> Self:
+        """Load a model by name, hub id or folder.
+
+        Args:
+            backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with ``llava``, ``clip``
+                and ``dino`` in it.
+            text_encoder: CLIP in place of the backbone's, by hub id or folder.
+            sensitivity_encoder: timm ViT in place of the backbone's, by hub id or folder.
+            prompt: Template with ``<image>`` and ``{question}``.
+            dtype: Type of the weights.
+            quantization: bitsandbytes format of the decoder's projections.
+            sensitivity_grid: Largest number of sensitivity patches along a side.
+            device: Where quantised weights are made; others can be moved at any time.
+
+        Raises:
+            ModelError: If a checkpoint is missing, broken or of another kind.
+            ConfigError: If the prompt template lacks a part.
+        """
+        names = resolve_backbone(backbone, text_encoder, sensitivity_encoder)
+        folders = [
+            locate(name) for name in (names.llava, names.text_encoder, names.sensitivity_encoder)
+        ]
+        llava = load_llava(folders[0], dtype=dtype, quantization=quantization, device=device)
+        text = load_text_encoder(folders[1], dtype=DTYPES[dtype])
+        sensitivity = load_sensitivity_encoder(
+            folders[2], dtype=DTYPES[dtype], max_side=sensitivity_grid
+        )
+        preprocessor = Preprocessor(
+            load_processor(folders[0]),
+            load_question_tokenizer(folders[1]),
+            sensitivity,
+            grid=patch_grid(llava.config),
+            max_tokens=llava.config.text_config.max_position_embeddings,
+            max_question_tokens=text.config.max_position_embeddings,
+            prompt=prompt,
+        )
+        return cls(llava, text, sensitivity, preprocessor, names)
+
+    @property
+    def stock(self) -> LlavaForConditionalGeneration:
+        """Return the stock model, under PEFT or not; adapters are layers inside it."""
+        return self.llava.get_base_model() if isinstance(self.llava, PeftModel) else self.llava
+
+    @property
+    def vision_tower(self) -> nn.Module:
+        """Return LLaVA's CLIP vision tower."""
+        tower: nn.Module = self.stock.model.vision_tower
+        return tower
+
+    @property
+    def projector(self) -> nn.Module:
+        """Return the module between vision tower and language model."""
+        projector: nn.Module = self.stock.model.multi_modal_projector
+        return projector
+
+    @property
+    def language_model(self) -> nn.Module:
+        """Return the decoder without its head."""
+        decoder: nn.Module = self.stock.model.language_model
+        return decoder
+
+    @property
+    def decoder_layers(self) -> nn.ModuleList:
+        """Return the decoder layers, the places of cuts and hooks."""
+        layers: nn.ModuleList = self.stock.model.language_model.layers
+        return layers
+
+    @property
+    def lm_head(self) -> nn.Module:
+        """Return the layer that scores the next token."""
+        head: nn.Module = self.stock.lm_head
+        return head
+
+    @property
+    def num_layers(self) -> int:
+        """Return the number of decoder layers."""
+        return len(self.decoder_layers)
+
+    @property
+    def hidden_size(self) -> int:
+        """Return the width of the decoder."""
+        return int(self.stock.config.text_config.hidden_size)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Return rows and columns of the patches."""
+        return self.preprocessor.grid
+
+    @property
+    def num_patches(self) -> int:
+        """Return the number of patches ``N`` before pruning."""
+        return self.preprocessor.num_patches
+
+    @property
+    def feature_sizes(self) -> FeatureSizes:
+        """Return the widths of what `encode` returns, which size a pruner."""
+        vision = self.stock.config.vision_config.hidden_size
+        question = self.text_encoder.config.hidden_size
+        return FeatureSizes(vision, vision, question, self.sensitivity_encoder.width)
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the model's weights are."""
+        return next(self.lm_head.parameters()).device
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of the language model; the encoders and the projector stay in eval."""
+        super().train(mode)
+        for frozen in (self.vision_tower, self.projector, self.text_encoder):
+            frozen.eval()
+        self.sensitivity_encoder.eval()
+        return self
+
+    @torch.no_grad()
+    def encode(self, batch: VQABatch) -> VisualFeatures:
+        """Return what the frozen encoders see; one pass of LLaVA's tower gives patches and pooled.
+
+        Patches are those of LLaVA's feature layer without the class token, pooled is the class
+        token of the last layer after its norm, and the question is CLIP's end token before the
+        text projection.
+        """
+        batch = batch.to(self.device)
+        layer = self.stock.config.vision_feature_layer
+        dtype = next(self.vision_tower.parameters()).dtype
+        vision = self.vision_tower(batch.pixel_values.to(dtype), output_hidden_states=True)
+        layers = [layer] if isinstance(layer, int) else layer
+        patches = torch.cat([vision.hidden_states[index][:, 1:] for index in layers], dim=-1)
+        question = self.text_encoder(batch.question_ids, attention_mask=batch.question_mask)
+        return VisualFeatures(
+            patches=patches,
+            pooled=vision.pooler_output,
+            question=question.pooler_output,
+            sensitivity=self.sensitivity_encoder(batch.sensitivity_pixels.to(dtype)),
+            grid=self.grid,
+            sensitivity_grid=self.sensitivity_encoder.grid,
+        )
+
+    def forward(
+        self,
+        batch: VQABatch,
+        features: VisualFeatures | None = None,
+        decision: TokenSelection | None = None,
+        positions: Positions = "compact",
+    ) -> LanguageOutput:
+        """Run the language model over question and gold answer.
+
+        Args:
+            batch: Samples with their answers.
+            features: What `encode` returned for them; encoded here where None.
+            decision: What is kept; None keeps everything.
+            positions: ``compact``, or ``original`` as if the dropped patches were masked.
+
+        Raises:
+            ModelError: If a row's image tokens and features differ in number.
+        """
+        sequences = self.sequences(batch, decision, positions)
+        output = self.llava(
+            **_text_inputs(sequences),
+            labels=sequences.labels,
+            mm_encoder_outputs=self._image_outputs(batch, features, decision),
+            use_cache=False,
+        )
+        return LanguageOutput(
+            output.loss, output.logits, sequences.labels, sequences.image_spans, sequences
+        )
+
+    @torch.no_grad()
+    def answer(
+        self,
+        batch: VQABatch,
+        features: VisualFeatures | None = None,
+        decision: TokenSelection | None = None,
+        max_new_tokens: int = 10,
+        num_beams: int = 1,
+    ) -> list[str]:
+        """Return the answers decoded without sampling; special tokens and outer space removed.
+
+        Runs in evaluation mode and leaves the mode as it was.
+
+        Args:
+            batch: Samples; their answers are not read.
+            features: What `encode` returned for them; encoded here where None.
+            decision: What is kept; None keeps everything.
+            max_new_tokens: Longest answer.
+            num_beams: 1 is greedy decoding.
+        """
+        prompt = self._shorten(
+            batch.prompt_ids, batch.prompt_mask, batch.prompt_ids, decision, left=True
+        )
+        with _evaluating(self):
+            ids = self.llava.generate(
+                input_ids=prompt.input_ids,
+                attention_mask=prompt.attention_mask,
+                # made anew for every call: beam search repeats its entries in place
+                mm_encoder_outputs=self._image_outputs(batch, features, decision),
+                max_new_tokens=max_new_tokens,
+                num_beams=num_beams,
+                do_sample=False,
+                eos_token_id=self.preprocessor.tokenizer.eos_token_id,
+                pad_token_id=self.preprocessor.pad_token,
+            )
+        new = ids[:, prompt.input_ids.shape[1] :]
+        texts = self.preprocessor.tokenizer.batch_decode(new, skip_special_tokens=True)
+        return [text.strip() for text in texts]
+
+    @torch.no_grad()
+    def answer_log_probs(
+        self,
+        batch: VQABatch,
+        features: VisualFeatures | None = None,
+        decision: TokenSelection | None = None,
+    ) -> AnswerScores:
+        """Return how the model scores the gold answers; see `AnswerScores`.
+
+        Runs in evaluation mode and leaves the mode as it was. The head is applied at the answer's
+        positions only, so memory does not grow with the prompt.
+        """
+        sequences = self.sequences(batch, decision)
+        with _evaluating(self):
+            hidden = self.stock.model(
+                **_text_inputs(sequences),
+                mm_encoder_outputs=self._image_outputs(batch, features, decision),
+                use_cache=False,
+            ).last_hidden_state
+            return score_answers(hidden, sequences.labels, self.lm_head)
+
+    def sequences(
+        self,
+        batch: VQABatch,
+        decision: TokenSelection | None = None,
+        positions: Positions = "compact",
+    ) -> TokenSequences:
+        """Return the language model's text input for a batch, shortened to what is kept."""
+        return self._shorten(
+            batch.input_ids, batch.attention_mask, batch.labels, decision, positions=positions
+        )
+
+    def add_lora(
+        self,
+        rank: int = 32,
+        alpha: float = 64,
+        dropout: float = 0.0,
+        seed: int = 0,
+        adapter: str = "default",
+    ) -> None:
+        """Add a LoRA to the seven projections of every decoder layer.
+
+        Args:
+            rank: Rank of the update.
+            alpha: Scale of the update; it is multiplied by ``alpha / rank``.
+            dropout: Share of the adapter's inputs that are dropped in training.
+            seed: Seed of the initial weights.
+            adapter: Name of the adapter.
+
+        Raises:
+            ConfigError: If a setting cannot work, or there is an adapter of this name.
+        """
+        if isinstance(self.llava, PeftModel) and adapter in self.llava.peft_config:
+            raise ConfigError(f"there is a LoRA named {adapter!r} already")
+        layers = range(self.num_layers)
+        self.llava = lora.add_lora(
+            self.llava,
+            layers=layers,
+            rank=rank,
+            alpha=alpha,
+            dropout=dropout,
+            seed=seed,
+            adapter=adapter,
+        )
+        self.train(self.training)
+
+    def remove_lora(self) -> None:
+        """Remove all adapters and what they learned; the stock model is as loaded again."""
+        if isinstance(self.llava, PeftModel):
+            self.llava = self.llava.unload()
+
+    def adapter_state(self, adapter: str = "default") -> dict[str, Tensor]:
+        """Return copies of an adapter's weights, keyed as in a PEFT folder.
+
+        Raises:
+            ConfigError: If there is no LoRA.
+        """
+        return lora.adapter_state(self._peft(), adapter)
+
+    def load_adapter_state(self, state: Mapping[str, Tensor], adapter: str = "default") -> None:
+        """Overwrite an adapter's weights in place.
+
+        Raises:
+            ConfigError: If there is no LoRA.
+            CheckpointError: If names or shapes differ.
+        """
+        lora.load_adapter_state(self._peft(), state, adapter)
+
+    def encoder_fingerprint(self) -> str:
+        """Return a hash of what features depend on: encoder weights, crop and tokenizer."""
+        modules = (self.vision_tower, self.text_encoder, self.sensitivity_encoder)
+        layer = f"feature layer {self.stock.config.vision_feature_layer}"
+        return fingerprint(modules, (*self.preprocessor.encoder_settings(), layer))
+
+    def _peft(self) -> PeftModel:
+        if not isinstance(self.llava, PeftModel):
+            raise ConfigError("the model has no LoRA", remedy="call add_lora first")
+        return self.llava
+
+    def _shorten(
+        self,
+        input_ids: Tensor,
+        mask: Tensor,
+        labels: Tensor,
+        decision: TokenSelection | None,
+        *,
+        left: bool = False,
+        positions: Positions = "compact",
+    ) -> TokenSequences:
+        return shorten(
+            input_ids.to(self.device),
+            mask.to(self.device),
+            labels.to(self.device),
+            image_token=self.preprocessor.image_token,
+            pad_token=self.preprocessor.pad_token,
+            num_patches=self.num_patches,
+            selection=decision,
+            side="left" if left else "right",
+            positions=positions,
+        )
+
+    def _image_outputs(
+        self, batch: VQABatch, features: VisualFeatures | None, decision: TokenSelection | None
+    ) -> dict[str, BaseModelOutputWithPooling]:
+        """Project what is kept, in one call, and wrap it as LLaVA takes it."""
+        patches = (self.encode(batch) if features is None else features).patches
+        weight = next(self.projector.parameters())
+        kept = image_features(patches, decision)
+        counts = [len(tokens) for tokens in kept]
+        projected = self.projector(torch.cat(kept).to(weight.device, weight.dtype))
+        tokens = list(projected.split(counts))
+        return {"image": BaseModelOutputWithPooling(pooler_output=tokens)}
+
+
+def _text_inputs(sequences: TokenSequences) -> dict[str, Tensor]:
+    # without the mask, positions with gaps would be read as packed sequences that cannot see
+    # each other
+    return {
+        "input_ids": sequences.input_ids,
+        "attention_mask": sequences.attention_mask,
+        "position_ids": sequences.position_ids,
+    }
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Put every module in evaluation mode, and back in its own afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

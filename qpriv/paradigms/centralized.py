@@ -17,13 +17,7 @@ from qpriv.models.features import VisualFeatures
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
 
-from .adapter import (
-    AdapterState,
-    adapter_parameters,
-    adapter_state,
-    borrowed_adapter,
-    reset_adapter,
-)
+from .adapter import fresh_adapter
 from .recipe import LoraRecipe
 from .seeding import preserved_random, seed_step
 
@@ -79,7 +73,7 @@ def accumulate_gradients(
     return StepReport(loss, tokens, kept, len(batch))
 
 
-def train_step(
+def step(
     model: VisionLanguageModel,
     batch: VQABatch,
     policy: PruningPolicy,
@@ -92,7 +86,8 @@ def train_step(
     """Run one optimiser step on one batch."""
     optimizer.zero_grad()
     report = accumulate_gradients(model, batch, policy, encode, recipe.micro_batch_size, backward)
-    torch.nn.utils.clip_grad_norm_(adapter_parameters(model).values(), recipe.clip)
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    torch.nn.utils.clip_grad_norm_(trained, recipe.clip)
     optimizer.step()
     scheduler.step()
     return report
@@ -106,28 +101,26 @@ def fine_tune(
     seed: int,
     on_epoch_end: Callable[[int], None] | None = None,
     encode: Encode | None = None,
-) -> AdapterState:
+) -> dict[str, Tensor]:
     """Train a fresh LoRA adapter, exactly as a `Trainer` fits a `VQAModule` of this recipe.
 
     Same draw of the adapter, batch order, random numbers, loss and schedule: a shadow model
-    differs from its victim in the data and the seed, in nothing else. Afterwards the model has
-    the adapter values, modes and gradients, and the process the random numbers, of before.
+    differs from its victim in the data and the seed, in nothing else. Afterwards model and
+    random numbers are what they were; in between, ``on_epoch_end`` sees the trained model.
 
     Args:
-        model: The model; an adapter is added to it if it has none.
+        model: The model, with or without an adapter of its own.
         samples: What is trained on.
         policy: The pruning policy in training.
         recipe: The recipe.
         seed: Seed of the adapter, the batch order and the dropout.
-        on_epoch_end: Called with the epoch (from 0) after each; it sees the trained model.
+        on_epoch_end: Called with the epoch, from 0, after each.
         encode: The encoders, or a cache; the model's own if None.
 
     Returns:
         The trained adapter, on the CPU.
     """
-    if not adapter_parameters(model):
-        model.add_lora(rank=recipe.rank, alpha=recipe.alpha, dropout=recipe.dropout)
-    device = next(model.parameters()).device
+    encode = encode or model.encode
     sampler = EpochSampler(samples, seed=seed)
     loader = ResumableLoader(
         _Samples(samples),
@@ -135,24 +128,18 @@ def fine_tune(
         sampler=sampler,
         collate=model.preprocessor,
     )
-    with borrowed_adapter(model), preserved_random(), torch.enable_grad():
-        reset_adapter(model, seed)
+    with fresh_adapter(model, recipe, seed) as adapter, preserved_random(), torch.enable_grad():
         model.train()
         optimizer = recipe.optimizer(model.parameters())
         scheduler = recipe.scheduler(optimizer, recipe.epochs * len(loader))
-        step = 0
         for epoch in range(recipe.epochs):
             sampler.set_epoch(epoch)
-            for batch in loader:
-                seed_step(seed, step)
-                moved = batch.to(device)
-                train_step(
-                    model, moved, policy, encode or model.encode, recipe, optimizer, scheduler
-                )
-                step += 1
+            for number, batch in enumerate(loader):
+                seed_step(seed, epoch, number)
+                step(model, batch.to(model.device), policy, encode, recipe, optimizer, scheduler)
             if on_epoch_end is not None:
                 on_epoch_end(epoch)
-        return adapter_state(model)
+        return model.adapter_state(adapter)
 
 
 def answer_tokens(batch: VQABatch) -> int:

@@ -1,4 +1,4 @@
-"""Random numbers that depend on (seed, step), and a context that gives them back."""
+"""Random numbers that depend on (seed, epoch, batch), and a context that gives them back."""
 
 import random
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 
-def seed_step(seed: int, step: int, rank: int = 0) -> None:
+def seed_step(seed: int, epoch: int, batch: int, rank: int = 0) -> None:
     """Seed python, numpy and torch for one training step.
 
-    Dropout and augmentation then depend on (seed, step, rank) alone: neither a resume nor a
+    Dropout and augmentation then depend on these numbers alone: neither a resume nor a
     callback that draws random numbers can change them.
     """
-    state = np.random.SeedSequence((seed, step, rank)).generate_state(2, np.uint64)
+    state = np.random.SeedSequence((seed, epoch, batch, rank)).generate_state(2, np.uint64)
     random.seed(int(state[0]))
     np.random.seed(int(state[0] >> np.uint64(32)))
     torch.manual_seed(int(state[1] >> np.uint64(1)))

@@ -1,0 +1,171 @@
+"""`FeatureCache`: what frozen encoders say of an image or a question is computed once, on any day."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from qpriv.errors import DataError
+
+from .batch import VQABatch
+from .features import VisualFeatures
+from .vision_language import VisionLanguageModel
+
+Rows = Mapping[str, Tensor]
+"""Named tensors with one row a key."""
+
+
+class TensorStore:
+    """Rows of named tensors under content keys, in memory-mapped safetensors shards.
+
+    Every write is one new shard that appears whole or not at all, and the keys stand in the
+    shard's own header: there is no index that could disagree with it, and any number of
+    processes may write at once.
+
+    Args:
+        folder: Where the shards lie; made at the first write.
+
+    Raises:
+        DataError: If a shard cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._where: dict[str, tuple[dict[str, Tensor], int]] = {}
+        for shard in sorted(folder.glob("*.safetensors")):
+            self._open(shard)
+
+    def __contains__(self, key: str) -> bool:
+        """Return whether a row is stored."""
+        return key in self._where
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._where)
+
+    def read(self, keys: Sequence[str]) -> dict[str, Tensor]:
+        """Return the rows of some keys, stacked in their order."""
+        found = [self._where[key] for key in keys]
+        names = found[0][0].keys() if found else ()
+        return {name: torch.stack([shard[name][row] for shard, row in found]) for name in names}
+
+    def write(self, keys: Sequence[str], rows: Rows) -> None:
+        """Store rows as one shard.
+
+        Raises:
+            DataError: If the disk does not take it.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        label = hashlib.sha256("".join(keys).encode()).hexdigest()[:24]
+        draft = self.folder / f"{label}.{os.getpid()}.part"
+        tensors = {name: rows[name].detach().cpu().contiguous() for name in rows}
+        try:
+            save_file(tensors, draft, metadata={"keys": ",".join(keys)})
+            target = draft.with_name(f"{label}.safetensors")
+            draft.replace(target)
+        except (OSError, SafetensorError) as error:
+            draft.unlink(missing_ok=True)
+            raise DataError(
+                f"cannot write features: {error}",
+                where=str(self.folder),
+                remedy="free space, name another folder, or set feature_cache to null",
+            ) from error
+        self._open(target)
+
+    def _open(self, shard: Path) -> None:
+        try:
+            with safe_open(shard, "pt") as file:
+                keys = file.metadata()["keys"].split(",")
+            tensors = load_file(shard)
+        except (OSError, SafetensorError, KeyError, TypeError) as error:
+            raise DataError(
+                f"not a shard of features: {error}", where=str(shard), remedy="remove it"
+            ) from error
+        self._where.update((key, (tensors, row)) for row, key in enumerate(keys))
+
+
+class FeatureCache:
+    """The frozen encoders of a model, each distinct image and question computed once.
+
+    It stands in for `VisionLanguageModel.encode`. Features lie under the fingerprint of the
+    encoders and are known by the very bytes that enter them: another model, crop or
+    normalisation is another key by construction.
+
+    Args:
+        model: The model whose encoders are asked.
+        folder: Root of all caches. It holds what can be inverted to pictures: keep it as you
+            keep the images.
+    """
+
+    def __init__(self, model: VisionLanguageModel, folder: Path) -> None:
+        self.model = model
+        root = folder / model.encoder_fingerprint()
+        self.stores = {
+            kind: TensorStore(root / kind) for kind in ("image", "question", "sensitivity")
+        }
+
+    def __call__(self, batch: VQABatch) -> VisualFeatures:
+        """Return the features of a batch, on the device of its model."""
+        model, stores = self.model, self.stores
+        batch = batch.to(model.device)
+        pixels, mask = batch.sensitivity_pixels, batch.question_mask.bool()
+        questions = [ids[row] for ids, row in zip(batch.question_ids, mask, strict=True)]
+        found = {
+            **cached(
+                stores["image"],
+                batch.pixel_values,
+                lambda rows: model.encode_images(batch.pixel_values[rows]),
+            ),
+            **cached(
+                stores["sensitivity"],
+                pixels,
+                lambda rows: {"sensitivity": model.encode_sensitivity(pixels[rows])},
+            ),
+            **cached(
+                stores["question"],
+                questions,
+                lambda rows: {
+                    "question": model.encode_questions(
+                        batch.question_ids[rows], batch.question_mask[rows]
+                    )
+                },
+            ),
+        }
+        return VisualFeatures(
+            **{name: tensor.to(model.device) for name, tensor in found.items()},
+            grid=model.grid,
+            sensitivity_grid=model.sensitivity_encoder.grid,
+        )
+
+
+def cached(
+    store: TensorStore, inputs: Sequence[Tensor] | Tensor, compute: Callable[[Tensor], Rows]
+) -> dict[str, Tensor]:
+    """Return the stored rows of some inputs, computing and storing those that are missing.
+
+    Args:
+        store: Where they are kept.
+        inputs: What is computed from, an input a row.
+        compute: From the numbers of some rows (LongTensor) to their features. It must treat
+            every row by itself.
+    """
+    keys = [content_key(row) for row in inputs]
+    missing: dict[str, int] = {}
+    for row, key in enumerate(keys):
+        if key not in store:
+            missing.setdefault(key, row)
+    if missing:
+        store.write(list(missing), compute(torch.tensor(list(missing.values()))))
+    return store.read(keys)
+
+
+def content_key(tensor: Tensor) -> str:
+    """Return a digest of the type, shape and bytes of a tensor."""
+    digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:32]

@@ -49,7 +49,7 @@ def load_llava(
     Raises:
         ModelError: If the folder does not hold a complete LLaVA with a CLIP vision tower.
     """
-    config = _config(folder)
+    config = read_config(str(folder))
     with quiet_loading(), as_model_error(folder, "LLaVA"):
         model, info = LlavaForConditionalGeneration.from_pretrained(
             folder,
@@ -102,18 +102,23 @@ def patch_grid(config: LlavaConfig) -> tuple[int, int]:
     return side, side
 
 
-def _config(folder: Path) -> LlavaConfig:
-    with as_model_error(folder, "model config"):
-        config = AutoConfig.from_pretrained(folder)
+def read_config(name: str) -> LlavaConfig:
+    """Return the configuration of a LLaVA, by hub id or folder; no weights are read.
+
+    Raises:
+        ModelError: If there is none, or it is another model's.
+    """
+    with as_model_error(Path(name), "model config"):
+        config = AutoConfig.from_pretrained(name)
     if not isinstance(config, LlavaConfig):
         raise ModelError(
             f"a {config.model_type} model, not a LLaVA",
-            where=str(folder),
+            where=name,
             remedy="give a LlavaForConditionalGeneration such as llava-hf/llava-1.5-7b-hf",
         )
     if config.vision_config.model_type != "clip_vision_model":
         raise ModelError(
-            f"vision tower is a {config.vision_config.model_type}, not a CLIP", where=str(folder)
+            f"vision tower is a {config.vision_config.model_type}, not a CLIP", where=name
         )
     return config
 

@@ -221,20 +221,37 @@ class VisionLanguageModel(nn.Module):
         text projection.
         """
         batch = batch.to(self.device)
-        layer = self.stock.config.vision_feature_layer
-        dtype = next(self.vision_tower.parameters()).dtype
-        vision = self.vision_tower(batch.pixel_values.to(dtype), output_hidden_states=True)
-        layers = [layer] if isinstance(layer, int) else layer
-        patches = torch.cat([vision.hidden_states[index][:, 1:] for index in layers], dim=-1)
-        question = self.text_encoder(batch.question_ids, attention_mask=batch.question_mask)
         return VisualFeatures(
-            patches=patches,
-            pooled=vision.pooler_output,
-            question=question.pooler_output,
-            sensitivity=self.sensitivity_encoder(batch.sensitivity_pixels.to(dtype)),
+            **self.encode_images(batch.pixel_values),
+            question=self.encode_questions(batch.question_ids, batch.question_mask),
+            sensitivity=self.encode_sensitivity(batch.sensitivity_pixels),
             grid=self.grid,
             sensitivity_grid=self.sensitivity_encoder.grid,
         )
+
+    @torch.no_grad()
+    def encode_images(self, pixel_values: Tensor) -> dict[str, Tensor]:
+        """Return what LLaVA's tower gives of images ``[B, 3, H, W]``, by field of the features."""
+        layer = self.stock.config.vision_feature_layer
+        dtype = next(self.vision_tower.parameters()).dtype
+        vision = self.vision_tower(pixel_values.to(dtype), output_hidden_states=True)
+        layers = [layer] if isinstance(layer, int) else layer
+        patches = torch.cat([vision.hidden_states[index][:, 1:] for index in layers], dim=-1)
+        return {"patches": patches, "pooled": vision.pooler_output}
+
+    @torch.no_grad()
+    def encode_questions(self, question_ids: Tensor, question_mask: Tensor) -> Tensor:
+        """Return CLIP's end token of questions ``[B, Tq]``, before the projection, ``[B, Dt]``."""
+        encoded = self.text_encoder(question_ids, attention_mask=question_mask)
+        pooled: Tensor = encoded.pooler_output
+        return pooled
+
+    @torch.no_grad()
+    def encode_sensitivity(self, sensitivity_pixels: Tensor) -> Tensor:
+        """Return the sensitivity encoder's patches of images ``[B, 3, h, w]``, ``[B, M, Dd]``."""
+        weight = next(self.sensitivity_encoder.parameters())
+        features: Tensor = self.sensitivity_encoder(sensitivity_pixels.to(weight.dtype))
+        return features
 
     def forward(
         self,

@@ -67,6 +67,7 @@ class Transcript:
     Args:
         store: Keep the tensors on the CPU; without it only sizes are kept.
 
+    >>> import torch
     >>> transcript = Transcript()
     >>> transcript.add(4, Kind.ACTIVATION, Direction.UP, [torch.zeros(3, 8), torch.zeros(5, 8)])
     >>> transcript.num_bytes(direction=Direction.UP)

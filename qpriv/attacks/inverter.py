@@ -1,0 +1,198 @@
+"""`Inverter`: from the image tokens that crossed a cut back to the picture.
+
+The convolutional decoders of FSHA and FORA need a full grid of features. Pruning leaves a ragged
+set, so this decoder puts what it got on the grid, fills the holes with a learned mask token (as a
+masked autoencoder does, He et al. 2022, section 3), and lets attention carry what the kept tokens
+know about the dropped patches. It starts from the closed-form linear read-out of each patch
+(ridge regression), which plain convolutional decoders take long to reach, and learns a residual.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .threat import Positions
+
+
+@dataclass(frozen=True)
+class TokenGrid:
+    """Ragged image tokens as one padded tensor.
+
+    Args:
+        tokens: ``[n, N, d]``; zero where nothing is. With known positions a token lies in the
+            cell of its patch, otherwise in the order it came.
+        present: True where there is a token, ``[n, N]``.
+    """
+
+    tokens: Tensor
+    present: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of pictures."""
+        return len(self.tokens)
+
+    def __getitem__(self, rows: Tensor | slice) -> Self:
+        """Return some of the pictures."""
+        return type(self)(self.tokens[rows], self.present[rows])
+
+
+def to_grid(rows: Sequence[Tensor], places: Sequence[Tensor] | None, num_patches: int) -> TokenGrid:
+    """Return ragged tokens on the grid, or in their order where places are unknown.
+
+    Args:
+        rows: Tokens of each picture, ``[k_i, d]``.
+        places: Patch of each token, ``[k_i]``; None if the attacker does not know.
+        num_patches: Number of patches ``N``.
+
+    >>> to_grid([torch.ones(1, 2)], [torch.tensor([2])], 3).present.tolist()
+    [[False, False, True]]
+    """
+    width = rows[0].shape[1] if rows else 0
+    tokens = torch.zeros(len(rows), num_patches, width)
+    present = torch.zeros(len(rows), num_patches, dtype=torch.bool)
+    for number, row in enumerate(rows):
+        cells = torch.arange(len(row)) if places is None else places[number].cpu()
+        tokens[number, cells] = row.float()
+        present[number, cells] = True
+    return TokenGrid(tokens, present)
+
+
+class Inverter(nn.Module):
+    """Decoder from tokens to a picture.
+
+    Args:
+        token_width: Width ``d`` of a token.
+        grid: Rows and columns of patches.
+        patch_size: Side of a reconstructed patch in pixels.
+        positions: Whether tokens come with their patch.
+        width: Width of the residual network.
+        depth: Number of its transformer layers.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(
+        self,
+        token_width: int,
+        grid: tuple[int, int],
+        patch_size: int,
+        positions: Positions = "known",
+        *,
+        width: int = 192,
+        depth: int = 3,
+    ) -> None:
+        super().__init__()
+        self.grid, self.patch_size, self.positions = grid, patch_size, positions
+        cells = grid[0] * grid[1]
+        self.register_buffer("mean", torch.zeros(token_width))
+        self.register_buffer("scale", torch.ones(token_width))
+        self.linear = nn.Linear(token_width, 3 * patch_size**2)
+        self.embed = nn.Linear(token_width, width)
+        self.mask_token = nn.Parameter(torch.zeros(width))
+        self.place = nn.Parameter(torch.randn(cells, width) * 0.02)
+        self.gather = nn.MultiheadAttention(width, 4, batch_first=True)
+        self.trunk = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(
+                width,
+                6 if width % 6 == 0 else 4,
+                2 * width,
+                0.0,
+                "gelu",
+                batch_first=True,
+                norm_first=True,
+            ),
+            depth,
+            norm=nn.LayerNorm(width),
+            enable_nested_tensor=False,
+        )
+        self.head = nn.Linear(width, 3 * patch_size**2)
+        self.smooth = nn.Sequential(
+            nn.Conv2d(3, 24, 5, padding=2), nn.GELU(), nn.Conv2d(24, 3, 5, padding=2)
+        )
+        for last in (self.head, self.smooth[-1]):  # start as the linear read-out
+            nn.init.zeros_(last.weight)
+            nn.init.zeros_(last.bias)
+
+    def forward(self, grid: TokenGrid) -> Tensor:
+        """Return pictures ``[n, 3, H, W]``, about in [0, 1]."""
+        tokens = ((grid.tokens - self.mean) / self.scale).clamp(-10, 10)
+        present = grid.present.unsqueeze(-1)
+        embedded = torch.where(present, self.embed(tokens), self.mask_token)
+        if self.positions == "known":
+            read = torch.where(present, self.linear(tokens), self.linear.bias)
+        else:
+            embedded, read = self._spread(embedded, grid.present), self.linear.bias
+        patches = read + self.head(self.trunk(embedded + self.place))
+        picture = self._assemble(patches)
+        return picture + self.smooth(picture)
+
+    def _spread(self, embedded: Tensor, present: Tensor) -> Tensor:
+        """Let each cell fetch what it needs from tokens of which only the order is known."""
+        count = present.sum(dim=1, keepdim=True).clamp(min=1)
+        order = torch.arange(present.shape[1], device=present.device) / count  # 0 first, 1 last
+        cells = torch.arange(present.shape[1], device=present.device) / present.shape[1]
+        keys = embedded + _waves(order, embedded.shape[-1])
+        queries = (self.place + _waves(cells, embedded.shape[-1])).expand_as(embedded)
+        fetched, _ = self.gather(queries, keys, embedded, key_padding_mask=~present)
+        return fetched
+
+    def _assemble(self, patches: Tensor) -> Tensor:
+        rows, columns = self.grid
+        size = self.patch_size
+        cells = patches.reshape(-1, rows, columns, 3, size, size)
+        return cells.permute(0, 3, 1, 4, 2, 5).reshape(-1, 3, rows * size, columns * size)
+
+    @torch.no_grad()
+    def fit_linear(self, grid: TokenGrid, pictures: Tensor, penalty: float = 1e-3) -> None:
+        """Set normalisation and the linear read-out in closed form.
+
+        Args:
+            grid: Tokens of auxiliary pictures.
+            pictures: The pictures, ``[n, 3, H, W]`` in [0, 1].
+            penalty: Ridge penalty, as a share of the mean squared norm of a token.
+        """
+        tokens = grid.tokens[grid.present]
+        self.mean.copy_(tokens.mean(dim=0))
+        self.scale.copy_(tokens.std(dim=0).clamp(min=1e-6))
+        patches = to_patches(pictures, self.patch_size)
+        if self.positions == "unknown":
+            self.linear.bias.copy_(patches.mean(dim=(0, 1)))
+            self.linear.weight.zero_()
+            return
+        inputs = ((tokens - self.mean) / self.scale).clamp(-10, 10)
+        weight, bias = ridge(inputs, patches[grid.present], penalty)
+        self.linear.weight.copy_(weight)
+        self.linear.bias.copy_(bias)
+
+
+def ridge(inputs: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
+    """Return weight ``[t, d]`` and bias ``[t]`` of the ridge regression of targets on inputs.
+
+    Args:
+        inputs: ``[m, d]``.
+        targets: ``[m, t]``.
+        penalty: Penalty as a share of the mean of the covariance's diagonal.
+    """
+    centre, level = inputs.mean(dim=0), targets.mean(dim=0)
+    x, y = (inputs - centre).double(), (targets - level).double()
+    covariance = x.T @ x
+    covariance += penalty * covariance.diagonal().mean() * torch.eye(len(covariance))
+    weight = torch.linalg.solve(covariance, x.T @ y).T.to(inputs.dtype)
+    return weight, level - weight @ centre
+
+
+def to_patches(pictures: Tensor, size: int) -> Tensor:
+    """Return pictures ``[n, 3, H, W]`` as patches ``[n, N, 3 * size * size]``, row by row."""
+    return functional.unfold(pictures, size, stride=size).transpose(1, 2)
+
+
+def _waves(share: Tensor, width: int) -> Tensor:
+    """Return sines and cosines of a place in [0, 1], ``[..., width]``."""
+    periods = 2.0 ** torch.arange(width // 2, device=share.device).clamp(max=8)
+    angles = share.unsqueeze(-1) * torch.pi * periods
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)

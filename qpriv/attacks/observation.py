@@ -1,0 +1,194 @@
+"""What an attack sees of some scenes, and the truth about them, kept apart on purpose."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from qpriv.boundary.crossing import Crossing
+from qpriv.boundary.transcript import Transcript
+from qpriv.datasets.sample import ArrayImage, Box, ImageSource, VQASample
+from qpriv.metrics.reconstruction import Regions, patch_pixels
+from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.pruning.policy import PruningPolicy
+
+from .inverter import TokenGrid, to_grid
+from .threat import Positions
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What crossed the cut for some scenes, as an attacker holds it.
+
+    Args:
+        transcript: Everything that crossed.
+        cut: The cut that is attacked.
+        kept: Which patches each row's tokens belong to, ``[k_i]``: known to an attacker whose
+            threat model says so, and to the metric.
+        grid: Rows and columns of patches.
+    """
+
+    transcript: Transcript
+    cut: int
+    kept: tuple[Tensor, ...]
+    grid: tuple[int, int]
+
+    def tokens(self, positions: Positions) -> TokenGrid:
+        """Return the image tokens, at their patches only if these are known."""
+        places = self.kept if positions == "known" else None
+        return to_grid(self.transcript.image_rows(self.cut), places, self.grid[0] * self.grid[1])
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """The truth about some scenes, in the crop that the encoders see.
+
+    Args:
+        pictures: ``[n, 3, H, W]`` in [0, 1].
+        sensitive: Pixels in a sensitive box, ``[n, H, W]`` bool.
+        faces: First sensitive box of each picture in pixels of ``pictures``, None where none is.
+        identities: Who it shows, None where unknown.
+        groups: Image (or patient) of each picture.
+    """
+
+    pictures: Tensor
+    sensitive: Tensor
+    faces: tuple[Box | None, ...]
+    identities: tuple[int | None, ...]
+    groups: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """Return the number of scenes."""
+        return len(self.pictures)
+
+    def __getitem__(self, rows: slice) -> Self:
+        """Return some of the scenes."""
+        return type(self)(
+            self.pictures[rows],
+            self.sensitive[rows],
+            self.faces[rows],
+            self.identities[rows],
+            self.groups[rows],
+        )
+
+    def regions(self, kept: Sequence[Tensor], grid: tuple[int, int]) -> Regions:
+        """Return which pixels are sensitive, and which lie in a patch that crossed."""
+        mask = torch.zeros(len(self), grid[0] * grid[1], dtype=torch.bool)
+        for row, places in enumerate(kept):
+            mask[row, places.cpu()] = True
+        height, width = self.pictures.shape[-2:]
+        return Regions(self.sensitive, patch_pixels(mask, grid, (height, width)))
+
+
+@torch.no_grad()
+def observe(
+    model: VisionLanguageModel,
+    policy: PruningPolicy,
+    samples: Sequence[VQASample],
+    cut: int,
+    *,
+    batch_size: int = 64,
+) -> Observation:
+    """Run the client's part on some samples and return what crosses the cut.
+
+    The layers behind the cut do not run. An attacker who does this on its own scenes must hold
+    the client's layers; who watches a victim gets the same from the wire.
+    """
+    transcript, kept = Transcript(), []
+    with Crossing(model, cut, transcript, decode=_stop):
+        for rows in batches(samples, batch_size):
+            batch = model.preprocessor(rows).to(model.device)
+            features = model.encode(batch)
+            decision = policy.decide(features, rows)
+            with _stopped():
+                model(batch, features, decision)
+            kept += [indices.cpu() for indices in decision.kept]
+    return Observation(transcript, cut, tuple(kept), model.grid)
+
+
+def scenes(model: VisionLanguageModel, samples: Sequence[VQASample], patch_size: int = 8) -> Scenes:
+    """Return the truth about some samples, at ``patch_size`` pixels a patch."""
+    size = (model.grid[0] * patch_size, model.grid[1] * patch_size)
+    parts = [
+        _crops(model, [sample.image for sample in part], size) for part in batches(samples, 256)
+    ]
+    masks = [_box_masks(model, sample, size) for sample in samples]
+    sensitive = torch.stack([mask.any(dim=0) for mask in masks])
+    return Scenes(
+        torch.cat(parts),
+        sensitive,
+        tuple(_first_box(mask) for mask in masks),
+        tuple(sample.meta.get("identity") for sample in samples),
+        tuple(sample.group_id for sample in samples),
+    )
+
+
+def one_per_image(samples: Sequence[VQASample]) -> list[VQASample]:
+    """Return the first sample of every group: pictures are what is reconstructed."""
+    first: dict[str, VQASample] = {}
+    for sample in samples:
+        first.setdefault(sample.group_id, sample)
+    return list(first.values())
+
+
+def batches(samples: Sequence[VQASample], size: int) -> Iterator[Sequence[VQASample]]:
+    """Yield samples in batches of at most ``size``."""
+    for start in range(0, len(samples), size):
+        yield samples[start : start + size]
+
+
+def _crops(
+    model: VisionLanguageModel, images: Sequence[ImageSource], size: tuple[int, int]
+) -> Tensor:
+    """Return pictures in the crop the encoders see, ``[n, 3, H, W]`` in [0, 1]."""
+    processor = model.preprocessor.image_processor
+    pixels = processor(images=[image.load() for image in images], return_tensors="pt")
+    crops = model.preprocessor.crops(pixels["pixel_values"])
+    if crops.shape[-2:] != size:
+        crops = interpolate(crops, size, mode="bicubic", antialias=True)
+    return crops.clamp(0, 1)
+
+
+def _box_masks(model: VisionLanguageModel, sample: VQASample, size: tuple[int, int]) -> Tensor:
+    """Return each sensitive box as pixels of the crop, ``[boxes, H, W]`` bool.
+
+    A picture of the box goes the way the image goes, so any resizing and cropping is followed.
+    """
+    if not sample.sensitive_boxes:
+        return torch.zeros(0, *size, dtype=torch.bool)
+    width, height = sample.image.load().size
+    drawn = []
+    for left, top, right, bottom in sample.sensitive_boxes:
+        plane = np.zeros((height, width, 3), dtype=np.uint8)
+        plane[top:bottom, left:right] = 255
+        drawn.append(ArrayImage(plane))
+    return _crops(model, drawn, size).mean(dim=1) > 0.5
+
+
+def _first_box(masks: Tensor) -> Box | None:
+    if not len(masks) or not masks[0].any():
+        return None
+    rows, columns = masks[0].nonzero(as_tuple=True)
+    return (int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1)
+
+
+class _Stopped(Exception):
+    """The client's part is done."""
+
+
+def _stop(hidden: Tensor, real: Tensor) -> NoReturn:
+    raise _Stopped
+
+
+@contextmanager
+def _stopped() -> Iterator[None]:
+    try:
+        yield
+    except _Stopped:
+        return
+    raise RuntimeError("the model never reached its cut")

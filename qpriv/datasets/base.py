@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 from qpriv.errors import DataError
 
 from .report import DataReport
-from .sample import VQASample
+from .sample import AnswerRule, VQASample
 
 
 class VQADataset(Dataset[VQASample]):
@@ -28,12 +28,22 @@ class VQADataset(Dataset[VQASample]):
     splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
     """Names of the splits the set offers."""
 
+    val_split: ClassVar[str | None] = "val"
+    """The split to validate on while training; None where one must be carved from ``train``."""
+
+    test_split: ClassVar[str] = "test"
+    """The split with public answers on which figures are reported."""
+
+    rule: ClassVar[AnswerRule] = "exact"
+    """How answers are judged, see `qpriv.metrics.AnswerScores`."""
+
     def __init__(
         self, split: str, samples: Sequence[VQASample], report: DataReport | None = None
     ) -> None:
         self.split = split
         self.samples = samples
         self.report = report or DataReport.of(self.name, split, samples)
+        self.report.count(samples)
 
     def __init_subclass__(cls) -> None:
         """Name the set after its class unless it says otherwise."""

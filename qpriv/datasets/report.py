@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from .sample import VQASample
+from .sample import MissingImage, VQASample
 
 
 @dataclass
@@ -65,6 +65,7 @@ class DataReport:
         """Fill in what the kept samples themselves tell."""
         triplets: set[tuple[str, str, str]] = set()
         images: set[str] = set()
+        missing: set[str] = set()
         self.languages, self.answer_types = Counter(), Counter()
         self.kept = 0
         for sample in samples:
@@ -72,8 +73,10 @@ class DataReport:
             self.languages[sample.lang] += 1
             self.answer_types[sample.answer_type.value] += 1
             images.add(sample.image_id)
+            if isinstance(sample.image, MissingImage):
+                missing.add(sample.image_id)
             triplets.add((sample.image_id, sample.question, sample.answer))
-        self.images = len(images)
+        self.images, self.missing_images = len(images), len(missing)
         self.duplicates = self.kept - len(triplets)
 
     def __str__(self) -> str:

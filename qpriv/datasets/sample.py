@@ -1,16 +1,19 @@
 """`VQASample`: one question about one image, whatever release it came from."""
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from qpriv.errors import DataError
+
+from .files import refuse_broken_download
 
 Box = tuple[int, int, int, int]
 """Left, top, right, bottom in pixels of the stored image; right and bottom are exclusive."""
@@ -21,6 +24,18 @@ class AnswerType(StrEnum):
 
     OPEN = "OPEN"
     CLOSED = "CLOSED"
+
+
+AnswerRule = Literal[
+    "exact", "medical", "llava_med", "gqa", "gqa_strict",
+    "official", "official_2016", "always", "okvqa",
+]  # fmt: skip
+"""How an answer is judged; the name stands in every metric key.
+
+``official`` and the next three are the modes of `qpriv.metrics.functional.vqa_accuracy`; ``medical`` is exact match on
+closed and word recall on open questions, by the Chinese rule where the question is Chinese;
+``llava_med`` replaces its closed half by LLaVA-Med's own; ``exact`` is `closed_exact_match`.
+"""
 
 
 class ImageSource(Protocol):
@@ -48,12 +63,10 @@ class FileImage:
             DataError: If the file is missing or not an image.
         """
         try:
-            with Image.open(self.path) as image:
-                return to_rgb(image)
-        except FileNotFoundError as error:
-            raise DataError("image is missing", where=str(self.path)) from error
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-            raise DataError(f"not a readable image: {error}", where=str(self.path)) from error
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise DataError("image is missing or cannot be read", where=str(self.path)) from error
+        return decode_image(data, str(self.path))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +78,48 @@ class ArrayImage:
     def load(self) -> Image.Image:
         """Return the image in mode RGB."""
         return Image.fromarray(self.array)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingImage:
+    """An image that a record names and that is not there."""
+
+    name: str
+    root: str
+
+    def load(self) -> Image.Image:
+        """Raise: there is nothing to load.
+
+        Raises:
+            DataError: Always.
+        """
+        raise DataError(
+            f"image {self.name!r} is missing",
+            where=self.root,
+            remedy="unpack the rest of the release, or set `missing_images: drop`",
+        )
+
+
+def decode_image(data: bytes, where: str) -> Image.Image:
+    """Return encoded bytes as an RGB image.
+
+    Args:
+        data: A whole image file.
+        where: Its name, for messages.
+
+    Raises:
+        DataError: If they are not an image; says so where it is a web page or a pointer.
+    """
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return to_rgb(image)
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, OverflowError) as error:
+        refuse_broken_download(data[:512], where)
+        raise DataError(
+            f"not a readable image: {error}", where=where, remedy="download it again"
+        ) from error
+    except Image.DecompressionBombError as error:
+        raise DataError(str(error), where=where, remedy="remove it, it may be an attack") from error
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -3,7 +3,6 @@
 from . import functional
 from .answers import (
     ANLS,
-    AnswerRule,
     AnswerScore,
     AnswerScores,
     ClosedExactMatch,
@@ -18,7 +17,6 @@ from .answers import (
 
 __all__ = (
     "ANLS",
-    "AnswerRule",
     "AnswerScore",
     "AnswerScores",
     "ClosedExactMatch",

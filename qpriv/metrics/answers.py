@@ -8,21 +8,10 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from qpriv.datasets.sample import AnswerType, VQASample
+from qpriv.datasets.sample import AnswerRule, AnswerType, VQASample
 
 from . import functional
 from .functional import ANLSVariant, SlakeMode, VQAMode
-
-AnswerRule = Literal[
-    "exact", "medical", "llava_med", "gqa", "gqa_strict",
-    "official", "official_2016", "always", "okvqa",
-]  # fmt: skip
-"""How an answer is judged; the name stands in every metric key.
-
-``official`` and the next three are the modes of `vqa_accuracy`; ``medical`` is exact match on
-closed and word recall on open questions, by the Chinese rule where the question is Chinese;
-``llava_med`` replaces its closed half by LLaVA-Med's own; ``exact`` is `closed_exact_match`.
-"""
 
 
 class AnswerScore(Metric, ABC):

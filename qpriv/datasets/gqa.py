@@ -1,0 +1,155 @@
+"""GQA: questions about Visual Genome scenes, with how each question is built."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from .base import VQADataset
+from .json_stream import iter_records
+from .parquet import ParquetImage, iter_rows
+from .reading import draw, has_gold, infer_answer_type
+from .report import DataReport
+from .sample import AnswerType, ImageSource, VQASample
+from .tree import FileTree
+
+_WITHOUT_ANSWERS = frozenset({"test", "challenge", "submission"})
+_REMEDY = "unpack questions1.2.zip and images.zip of https://cs.stanford.edu/people/dorarad/gqa"
+
+
+class _Types(msgspec.Struct, gc=False):
+    structural: str | None = None
+    semantic: str | None = None
+
+
+class _Question(msgspec.Struct, gc=False):
+    question: str
+    imageId: str
+    answer: str | None = None
+    types: _Types | None = None
+    id: str = ""
+
+
+class _Picture(msgspec.Struct, gc=False):
+    id: str
+
+
+class GQA(VQADataset):
+    """GQA in its official layout, or as the parquet mirror ``lmms-lab/GQA``.
+
+    A question counts as closed unless its structure is ``query``, as in Stanford's "binary"
+    score. ``testdev`` is the split to report: its images are not in Visual Genome. ``test`` and
+    ``challenge`` have no answers; predictions go to the test server.
+
+    Reference: Hudson and Manning, "GQA", CVPR 2019. Licence: CC BY 4.0; the pictures keep theirs.
+
+    Args:
+        root: Folder or archive with ``{split}_balanced_questions.json`` and ``images/*.jpg``.
+        split: ``train``, ``val``, ``testdev``, ``test``, ``challenge`` or ``submission``.
+        subset: ``balanced``, which is what is scored, or ``all``.
+        cap: Largest number of questions, drawn by image over the whole file; all where None.
+        seed: Seed of the draw.
+
+    Raises:
+        DataError: If a file is missing or broken.
+    """
+
+    splits = ("train", "val", "testdev", "test", "challenge", "submission")
+    test_split = "testdev"
+    rule = "gqa"
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        subset: Literal["balanced", "all"] = "balanced",
+        cap: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.check_split(split)
+        tree = FileTree(root)
+        report = DataReport(self.name, split)
+        parquet = tree.matching(rf"{split}_{subset}_instructions/[^/]*\.parquet")
+        if parquet:
+            rows = _parquet_rows(tree, split, subset, report)
+            image = _parquet_images(tree, split, subset, report)
+        else:
+            rows = _json_rows(tree, split, subset, report)
+            image = _files(tree, report)
+        drawn = draw(rows, report, cap, seed)
+        samples = [_sample(split, row, image(row), report) for row in drawn]
+        super().__init__(split, samples, report)
+
+
+def _json_rows(
+    tree: FileTree, split: str, subset: str, report: DataReport
+) -> Iterator[tuple[str, _Question]]:
+    name = f"{split}_{subset}_questions"
+    files = tree.matching(rf"{name}/{name}_\d+\.json(\.gz)?")  # train_all comes in ten chunks
+    for file in files or [tree.require(f"{name}.json", remedy=_REMEDY)]:
+        report.files += (file.name,)
+        for qid, question in iter_records(file, _Question):
+            question.id = qid
+            report.read += 1
+            if _is_due(question, split, report):
+                yield question.imageId, question
+
+
+def _parquet_rows(
+    tree: FileTree, split: str, subset: str, report: DataReport
+) -> Iterator[tuple[str, _Question]]:
+    for file in tree.matching(rf"{split}_{subset}_instructions/[^/]*\.parquet"):
+        report.files += (file.name,)
+        for _, _, question in iter_rows(file, _Question):
+            report.read += 1
+            if _is_due(question, split, report):
+                yield question.imageId, question
+
+
+def _is_due(question: _Question, split: str, report: DataReport) -> bool:
+    return split in _WITHOUT_ANSWERS or has_gold(question.answer or "", report)
+
+
+def _files(tree: FileTree, report: DataReport) -> Callable[[_Question], ImageSource]:
+    images = tree.images()
+    return lambda row: images.source(f"{row.imageId}.jpg", f"{report.files[0]}, record {row.id}")
+
+
+def _parquet_images(
+    tree: FileTree, split: str, subset: str, report: DataReport
+) -> Callable[[_Question], ImageSource]:
+    found: dict[str, ImageSource] = {}
+    for file in tree.matching(rf"{split}_{subset}_images/[^/]*\.parquet"):
+        found.update(
+            (picture.id, ParquetImage(file, group, row))
+            for group, row, picture in iter_rows(file, _Picture)
+        )
+    files = _files(tree, report)
+    return lambda row: found.get(row.imageId) or files(row)
+
+
+def _sample(split: str, row: _Question, image: ImageSource, report: DataReport) -> VQASample:
+    structural = row.types.structural if row.types else None
+    answer = row.answer or ""
+    if structural is None:
+        closed = infer_answer_type(answer)
+        report.repaired["question without its structure: closed means yes or no"] += 1
+    else:
+        closed = AnswerType.OPEN if structural == "query" else AnswerType.CLOSED
+    return VQASample(
+        dataset="GQA",
+        split=split,
+        qid=row.id,
+        image_id=row.imageId,
+        group_id=f"gqa/{row.imageId}",
+        image=image,
+        question=row.question,
+        answer=answer,
+        answers=(answer,) if answer else (),
+        answer_type=closed,
+        meta={
+            "question_type": structural or "",
+            "semantic": row.types.semantic if row.types else "",
+        },
+    )

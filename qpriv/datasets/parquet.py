@@ -1,0 +1,131 @@
+"""Parquet files as Hugging Face writes them, images included, read a row group at a time."""
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from qpriv.errors import DataError
+
+from .files import DataFile, DiskFile, refuse_broken_download
+from .sample import decode_image
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_ROWS = 1024  # rows decoded at a time
+_GROUPS_HELD = 2  # row groups whose images a process keeps
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetImage:
+    """An image in a cell of a parquet file: bytes, or a struct with them, as `datasets` writes."""
+
+    file: DataFile
+    group: int
+    row: int
+    column: str = "image"
+
+    def load(self) -> Image.Image:
+        """Return the image in mode RGB.
+
+        Raises:
+            DataError: If the cell holds no image.
+        """
+        return decode_image(
+            self.data(), f"{self.file.name}, row group {self.group}, row {self.row}"
+        )
+
+    def data(self) -> bytes:
+        """Return the encoded image."""
+        return _bytes(_column(self.file, self.group, self.column)[self.row].as_py())
+
+
+def iter_rows(file: DataFile, row: type[T]) -> Iterator[tuple[int, int, T]]:
+    """Yield row group, row in it, and the row as a struct; images stay in the file.
+
+    Args:
+        file: A parquet file.
+        row: A `msgspec.Struct`, whose field names are the columns that are read. Columns whose
+            fields have defaults may be absent.
+
+    Raises:
+        DataError: If the file is broken, or lacks a column; names both.
+    """
+    parquet = open_parquet(file)
+    present = set(parquet.schema_arrow.names)
+    fields = msgspec.structs.fields(row)
+    if missing := [field.name for field in fields if field.required and field.name not in present]:
+        raise DataError(
+            f"no column {', '.join(missing)}",
+            where=file.name,
+            remedy=f"expected a mirror of this set; the columns are {', '.join(sorted(present))}",
+        )
+    columns = [field.name for field in fields if field.name in present]
+    for group in range(parquet.num_row_groups):
+        index = 0
+        for batch in _batches(parquet, file, group, columns):
+            for values in batch.to_pylist():
+                yield group, index, _convert(values, row, f"{file.name}, row {index}")
+                index += 1
+
+
+def content_id(file: DataFile, group: int, row: int, column: str = "image") -> str:
+    """Return a name for an image that has none: 16 hexadecimal digits of its bytes' SHA-256."""
+    return hashlib.sha256(ParquetImage(file, group, row, column).data()).hexdigest()[:16]
+
+
+def open_parquet(file: DataFile) -> pq.ParquetFile:
+    """Return a parquet file, opened.
+
+    Raises:
+        DataError: If it is broken, or not parquet.
+    """
+    source = file.path if isinstance(file, DiskFile) else io.BytesIO(file.read())
+    try:
+        return pq.ParquetFile(source)
+    except (pa.ArrowException, OSError) as error:
+        with file.open() as stream:
+            refuse_broken_download(stream.read(512), file.name)
+        raise _damaged(file, error) from error
+
+
+def _batches(
+    parquet: pq.ParquetFile, file: DataFile, group: int, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from parquet.iter_batches(_ROWS, row_groups=[group], columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(file, error) from error
+
+
+@lru_cache(maxsize=_GROUPS_HELD)
+def _column(file: DataFile, group: int, column: str) -> pa.ChunkedArray:
+    try:
+        return open_parquet(file).read_row_group(group, columns=[column]).column(0)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(file, error) from error
+
+
+def _bytes(cell: Any) -> bytes:  # noqa: ANN401
+    data = cell.get("bytes") if isinstance(cell, dict) else cell
+    return data if isinstance(data, bytes) else b""
+
+
+def _convert(values: dict[str, Any], row: type[T], where: str) -> T:
+    try:
+        return msgspec.convert(values, row, strict=False)
+    except msgspec.ValidationError as error:
+        raise DataError(f"unexpected row: {error}", where=where) from error
+
+
+def _damaged(file: DataFile, error: Exception) -> DataError:
+    return DataError(
+        f"not a readable parquet file: {error}", where=file.name, remedy="download it again"
+    )

@@ -15,6 +15,7 @@ from qpriv.boundary.transcript import Transcript
 from qpriv.datasets.sample import ArrayImage, Box, ImageSource, VQASample
 from qpriv.metrics.reconstruction import Regions, patch_pixels
 from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.policy import PruningPolicy
 
 from .inverter import TokenGrid, to_grid
@@ -92,6 +93,7 @@ def observe(
     samples: Sequence[VQASample],
     cut: int,
     *,
+    encode: Encode | None = None,
     batch_size: int = 64,
 ) -> Observation:
     """Run the client's part on some samples and return what crosses the cut.
@@ -103,7 +105,7 @@ def observe(
     with Crossing(model, cut, transcript, decode=_stop):
         for rows in batches(samples, batch_size):
             batch = model.preprocessor(rows).to(model.device)
-            features = model.encode(batch)
+            features = (encode or model.encode)(batch)
             decision = policy.decide(features, rows)
             with _stopped():
                 model(batch, features, decision)

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from qpriv.datasets.sample import VQASample
 from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.paradigms.centralized import Encode
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.policy import PruningPolicy
 
@@ -20,6 +21,11 @@ class Victim(Protocol):
     @property
     def model(self) -> VisionLanguageModel:
         """The model, with its LoRA adapter where it is fine-tuned."""
+        ...
+
+    @property
+    def encode(self) -> Encode:
+        """The frozen encoders: the model's own `encode`, or a cache in front of it."""
         ...
 
     @property

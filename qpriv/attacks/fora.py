@@ -1,0 +1,183 @@
+"""FORA: a passive server trains an inverter of the client on public in-domain pictures.
+
+Xu et al., *A Stealthy Wrongdoer: Feature-Oriented Reconstruction Attack against Split Learning*,
+CVPR 2024 (arXiv 2405.04115). The paper's server does not hold the client; it trains a substitute
+whose features look like the client's. The form here (``supervised``) is the reference's own upper
+bound: the inverter is trained through the true client, so it bounds from above what a passive
+server can do with this decoder and these pictures.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
+
+from qpriv.errors import ConfigError
+
+from .inverter import Inverter, TokenGrid
+from .observation import Observation, Scenes
+from .threat import Positions, ThreatModel
+
+STRONG_STEPS = 600
+"""With fewer optimiser steps than this a figure is marked as a short attacker's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How an inverter is trained.
+
+    Args:
+        steps: Optimiser steps.
+        batch_size: Pictures a step.
+        learning_rate: Peak learning rate of AdamW.
+        sensitive_weight: How much more an error counts inside a sensitive box of the attacker's
+            own pictures; it knows where they are.
+        width: Width of the inverter's residual network.
+        depth: Number of its transformer layers.
+
+    Raises:
+        ConfigError: If a number is out of its range.
+    """
+
+    steps: int = STRONG_STEPS
+    batch_size: int = 64
+    learning_rate: float = 1.5e-3
+    sensitive_weight: float = 4.0
+    width: int = 128
+    depth: int = 2
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name in ("batch_size", "learning_rate", "width", "depth"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}", remedy="choose more than 0")
+        if self.steps < 0 or self.sensitive_weight < 0:
+            raise ConfigError("steps and sensitive_weight cannot be negative")
+
+
+class Fora:
+    """The supervised inverter: fit it on the attacker's scenes, then invert what crossed.
+
+    It must be fitted under the very pruning policy it attacks: one that does not know the policy
+    under-states the leak. Fitting again goes on from where it was (a warm start).
+
+    Args:
+        positions: Whether the attacker knows which patches were kept.
+        training: The inverter's training.
+        patch_size: Side of a reconstructed patch in pixels.
+        seed: Seed of the inverter's weights and batches.
+    """
+
+    def __init__(
+        self,
+        *,
+        positions: Positions = "known",
+        training: Training | None = None,
+        patch_size: int = 8,
+        seed: int = 0,
+    ) -> None:
+        self.positions, self.training = positions, training or Training()
+        self.patch_size, self.seed = patch_size, seed
+        self.inverter: Inverter | None = None
+        self.steps_done = 0
+        self.stopped_early = False
+
+    @property
+    def threat_model(self) -> ThreatModel:
+        """Return what the attacker is granted."""
+        return ThreatModel(
+            auxiliary="in-domain scenes and their boxes, through the true client",
+            positions=self.positions,
+        )
+
+    @property
+    def short(self) -> bool:
+        """Return whether the attacker had too little training for its figure to be a bound."""
+        return self.steps_done < STRONG_STEPS
+
+    def fit(self, seen: Observation, truth: Scenes, *, deadline: float = float("inf")) -> None:
+        """Train the inverter on auxiliary scenes.
+
+        Args:
+            seen: What crosses for them.
+            truth: The scenes.
+            deadline: `time.monotonic` at which training stops, whatever is left to do.
+        """
+        grid = seen.tokens(self.positions)
+        generator = torch.Generator().manual_seed(self.seed + self.steps_done)
+        if self.inverter is None:
+            self.inverter = self._new_inverter(grid, truth, seen.grid)
+        inverter, training = self.inverter.train(), self.training
+        optimizer = AdamW(inverter.parameters(), training.learning_rate, weight_decay=0.01)
+        schedule = LambdaLR(optimizer, lambda step: _rise_and_fall(step, training.steps))
+        weights = 1 + training.sensitive_weight * truth.sensitive.float()
+        for _ in range(training.steps):
+            if time.monotonic() > deadline:
+                self.stopped_early = True
+                break
+            rows = torch.randint(len(truth), (training.batch_size,), generator=generator)
+            loss = weighted_error(inverter(grid[rows]), truth.pictures[rows], weights[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(inverter.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            self.steps_done += 1
+
+    @torch.no_grad()
+    def invert(self, seen: Observation) -> Tensor:
+        """Return a picture for everything that crossed, ``[n, 3, H, W]`` in [0, 1]."""
+        if self.inverter is None:
+            raise RuntimeError("fit the attack before it inverts")
+        grid = seen.tokens(self.positions)
+        parts = [self.inverter.eval()(grid[rows]) for rows in _slices(len(grid), 128)]
+        return torch.cat(parts).clamp(0, 1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the trained attacker, to be carried over to the next epoch."""
+        weights = None if self.inverter is None else self.inverter.state_dict()
+        return {"inverter": weights, "steps_done": self.steps_done}
+
+    def load_state_dict(self, state: dict[str, Any], seen: Observation) -> None:
+        """Take over a trained attacker for activations of the same shape."""
+        self.steps_done = state["steps_done"]
+        if state["inverter"] is not None:
+            self.inverter = self._build(seen.tokens(self.positions), seen.grid)
+            self.inverter.load_state_dict(state["inverter"])
+
+    def _new_inverter(self, grid: TokenGrid, truth: Scenes, shape: tuple[int, int]) -> Inverter:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            inverter = self._build(grid, shape)
+        inverter.fit_linear(grid, truth.pictures)
+        return inverter
+
+    def _build(self, grid: TokenGrid, shape: tuple[int, int]) -> Inverter:
+        return Inverter(
+            grid.tokens.shape[-1],
+            shape,
+            self.patch_size,
+            self.positions,
+            width=self.training.width,
+            depth=self.training.depth,
+        )
+
+
+def weighted_error(restored: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
+    """Return the mean squared error of pictures ``[B, 3, H, W]`` under weights ``[B, H, W]``."""
+    error = (restored - truth).square().mean(dim=1)
+    return (error * weights).sum() / weights.sum()
+
+
+def _rise_and_fall(step: int, steps: int) -> float:
+    """Return the share of the peak learning rate: a short rise, then linear to zero."""
+    rise = max(1, steps // 20)
+    return min((step + 1) / rise, max(0.0, (steps - step) / max(1, steps - rise)))
+
+
+def _slices(count: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, count, size)]

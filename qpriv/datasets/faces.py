@@ -36,7 +36,6 @@ _PHOTOGRAPHS = (
     "brick",
     "grass",
     "gravel",
-    "coins",
     "coffee",
     "chelsea",
     "moon",
@@ -47,7 +46,8 @@ _PHOTOGRAPHS = (
 
 @cache
 def _crops() -> NDArray[np.uint8]:
-    return np.round(data.lfw_subset() * 255).astype(np.uint8)
+    grey: NDArray[np.float64] = data.lfw_subset()  # type: ignore[no-untyped-call]
+    return np.asarray(np.round(grey * 255), dtype=np.uint8)
 
 
 def gallery(identities: Sequence[int] = UNSEEN) -> NDArray[np.uint8]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -70,7 +71,7 @@ def draw_scene(
         face_share: Share of scenes with a face; the others hold a distractor.
         augment: Whether faces are mirrored, shifted and morphed, see `faces.face`.
     """
-    pixels = _gradient(rng)
+    pixels = gradient(rng)
     boxes = _place(rng, [int(rng.integers(24, 33)), *_shape_sizes(rng)])
     (left, top, right, bottom), shape_boxes = boxes[0], boxes[1:]
     has_face, identity = rng.random() < face_share, None
@@ -81,9 +82,8 @@ def draw_scene(
     pixels[top:bottom, left:right] = crop
     shapes = _choose_shapes(rng, shape_boxes)
     shape_map = _draw_shapes(rng, pixels, shapes)
-    noisy = pixels + rng.normal(0, 3, pixels.shape)
     return Scene(
-        pixels=np.asarray(noisy.clip(0, 255), dtype=np.uint8),
+        pixels=with_noise(rng, pixels),
         shapes=shapes,
         shape_map=shape_map,
         face=boxes[0] if has_face else None,
@@ -91,13 +91,19 @@ def draw_scene(
     )
 
 
-def _gradient(rng: Generator) -> NDArray[np.float64]:
+def gradient(rng: Generator) -> NDArray[np.float64]:
     """Return a linear gradient between two light colours, ``[64, 64, 3]``."""
     start, end = rng.uniform(160, 255, (2, 3))
     angle = rng.uniform(0, 2 * np.pi)
     rows, columns = np.mgrid[0:SIDE, 0:SIDE] / (SIDE - 1) - 0.5
     position = (rows * np.sin(angle) + columns * np.cos(angle)) / np.sqrt(2) + 0.5
     return np.asarray(start + (end - start) * position[..., None], dtype=np.float64)
+
+
+def with_noise(rng: Generator, pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return pixels with the grain of a camera, deviation 3 of 255."""
+    noisy = pixels + rng.normal(0, 3, pixels.shape)
+    return np.asarray(noisy.clip(0, 255), dtype=np.uint8)
 
 
 def _shape_sizes(rng: Generator) -> list[int]:

@@ -1,14 +1,19 @@
 """`Condition`: under what a figure was measured, and the order in which readers meet them."""
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from qpriv.errors import DataError
+from qpriv.pruning.label import PolicyLabel
 from qpriv.result import Result
 
 # the order of the rows: no pruning first, then what the study compares, then the controls
 _FAMILIES = ("off", "fixed", "dtp", "constant", "oracle", "random", "downsample")
-_LABEL = re.compile(r"(?P<family>[\w-]+)\s*(?:\((?P<arguments>.*)\))?")
+_RANKINGS = {
+    "fused": "utility minus sensitivity",
+    "utility": "utility",
+    "sensitivity": "low sensitivity",
+}
 
 
 @dataclass(frozen=True)
@@ -35,47 +40,49 @@ class Condition:
         )
 
     @cached_property
+    def parts(self) -> PolicyLabel:
+        """Return the label in parts; a label of another form is a name and nothing else."""
+        try:
+            return PolicyLabel.parse(self.policy)
+        except DataError:
+            return PolicyLabel(self.policy)
+
+    @property
     def family(self) -> str:
         """Return the name before the bracket.
 
         >>> Condition("fixed(0.5,fused)").family
         'fixed'
         """
-        match = _LABEL.fullmatch(self.policy.strip())
-        return match["family"] if match else self.policy
-
-    @cached_property
-    def options(self) -> dict[str, str]:
-        """Return what the label and the tags say, by name; a tag does not override the label.
-
-        >>> Condition("fixed(0.5,fused,alpha=0)", tags=(("utility", "random"),)).options
-        {'utility': 'random', 'ratio': '0.5', 'rank_by': 'fused', 'alpha': '0'}
-        """
-        match = _LABEL.fullmatch(self.policy.strip())
-        options = dict(self.tags)
-        for part in (match["arguments"] or "").split(",") if match else ():
-            name, equals, value = (piece.strip() for piece in part.partition("="))
-            if equals:
-                options[name] = value
-            elif _number(name) is not None:
-                options["ratio"] = name
-            elif name:
-                options["rank_by"] = name
-        return options
+        return self.parts.name
 
     @property
     def ratio(self) -> float | None:
         """Return the fixed pruning ratio, 0 for ``off``, None where it varies per sample."""
-        return 0.0 if self.family == "off" else _number(self.options.get("ratio", ""))
+        return 0.0 if self.family == "off" else self.parts.ratio
 
     @property
     def rank_by(self) -> str:
         """Return what the patches are ranked by, or an empty string."""
-        return self.options.get("rank_by", "")
+        return self.parts.rank_by or ""
 
-    def number(self, option: str) -> float | None:
-        """Return an option as a number, or None where it is absent or no number."""
-        return _number(self.options.get(option, ""))
+    @cached_property
+    def options(self) -> dict[str, str]:
+        """Return the named settings of the label and the tags; the label goes first.
+
+        >>> Condition("dtp(fused,alpha=0)", tags=(("utility", "random"),)).options
+        {'utility': 'random', 'alpha': '0'}
+        """
+        named = (setting.partition("=") for setting in self.parts.settings)
+        return dict(self.tags) | {name: value for name, _, value in named}
+
+    @property
+    def alpha(self) -> float:
+        """Return the weight of utility in a fused ranking: 1 where the label names none."""
+        try:
+            return float(self.options.get("alpha", 1.0))
+        except ValueError:
+            return 1.0
 
     @property
     def ranking(self) -> tuple[tuple[str, str], ...]:
@@ -84,8 +91,8 @@ class Condition:
         >>> Condition("dtp(fused)").ranking == Condition("fixed(0.5,fused)").ranking
         True
         """
-        options = {name: value for name, value in self.options.items() if name != "ratio"}
-        return tuple(sorted({**options, "in": self.paradigm, "behind": self.defence}.items()))
+        whole = {"rank_by": self.rank_by, "in": self.paradigm, "behind": self.defence}
+        return tuple(sorted({**self.options, **whole}.items()))
 
     @property
     def label(self) -> str:
@@ -100,6 +107,25 @@ class Condition:
         return " · ".join(parts)
 
     @property
+    def meaning(self) -> str:
+        """Say in plain words what the policy does; empty where it is not one of ours.
+
+        >>> Condition("fixed(0.5,fused)").meaning
+        'drops 50 % of the tokens, ranked by utility minus sensitivity'
+        """
+        by = f", ranked by {_RANKINGS[self.rank_by]}" if self.rank_by in _RANKINGS else ""
+        share = "" if self.ratio is None else f"{100 * self.ratio:.0f} % of the tokens"
+        return {
+            "off": "keeps every token",
+            "fixed": f"drops {share}{by}",
+            "dtp": f"drops a share predicted for each image and question{by}",
+            "constant": f"drops the mean predicted share of every image{by}",
+            "oracle": "drops what a search with the right answer allows; for reference",
+            "random": f"drops {share or 'tokens'} at random",
+            "downsample": f"drops {share or 'tokens'} by lowering the resolution",
+        }.get(self.family, "")
+
+    @property
     def order(self) -> tuple[int, str, str, float, str]:
         """Return the key that sorts conditions for a reader."""
         family = self.family
@@ -107,10 +133,3 @@ class Condition:
         ratio = self.ratio
         ranking = f"{self.rank_by} {self.options.get('utility', '')}"
         return (rank, family, ranking, -1.0 if ratio is None else ratio, self.label)
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -41,7 +41,7 @@ class Measurement:
         return name, split
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Figure:
     """The last measurement of one quantity under one condition, in each of its seeds.
 

@@ -17,6 +17,8 @@ from .comparison import (
     REIDENTIFICATION,
     TREND_RATIOS,
     against_ladder,
+    aware_halves,
+    compared,
     ladder,
     line_weights,
     strongest,
@@ -66,7 +68,7 @@ def below_trend(evidence: Evidence) -> Iterator[Claim]:
     """Judge that face PSNR lies below the line through off and the fixed ratios of the ranking."""
     topic = "Face PSNR and the linear trend"
     setting = strongest(evidence, FACE_PSNR)
-    tested = [each for each in evidence.conditions if _meets_trend(each)]
+    tested = [*aware_halves(evidence), *_aware(compared(evidence, "dtp"))]
     for each in tested:
         rungs = ladder(evidence, each)
         whole = {ratio: rungs[ratio] for ratio in TREND_RATIOS if ratio in rungs}
@@ -119,7 +121,9 @@ def identities_gone(evidence: Evidence) -> Iterator[Claim]:
 def membership_falls(evidence: Evidence) -> Iterator[Claim]:
     """Judge for each query policy whether pruning lowers the AUC of membership inference."""
     topic = "Membership"
-    figures = [f for f in evidence.named(MEMBERSHIP) if f.condition.family in ("fixed", "dtp")]
+    halves = [each for each in compared(evidence, "fixed") if each.ratio == 0.5]
+    judged_here = [*halves, *compared(evidence, "dtp")]
+    figures = [f for f in evidence.named(MEMBERSHIP) if f.condition in judged_here]
     for figure in figures:
         reference = _unpruned_attack(evidence, figure)
         setting = dict(figure.setting)
@@ -145,9 +149,8 @@ def _exact(floor: Result) -> Result:
     return replace(floor, ci=floor.ci or (floor.value or 0.0, floor.value or 0.0))
 
 
-def _meets_trend(condition: Condition) -> bool:
-    aware = condition.rank_by in ("fused", "sensitivity")
-    return aware and (condition.family == "dtp" or condition.ratio == 0.5)
+def _aware(conditions: list[Condition]) -> list[Condition]:
+    return [each for each in conditions if each.rank_by in ("fused", "sensitivity")]
 
 
 def _against_chance(

@@ -65,6 +65,23 @@ def strongest(evidence: Evidence, name: str) -> dict[str, Scalar]:
     return {"positions": "known"} if known else {}
 
 
+def compared(evidence: Evidence, family: str) -> list[Condition]:
+    """Return the policies of a family that claims speak of: not the points of a sweep of alpha.
+
+    Where there is nothing but a sweep, its points are spoken of.
+    """
+    members = [each for each in evidence.conditions if each.family == family]
+    laddered = [each for each in members if len(ladder(evidence, each)) >= 3]
+    plain = [each for each in members if "alpha" not in each.options]
+    return laddered or plain or members
+
+
+def aware_halves(evidence: Evidence) -> list[Condition]:
+    """Return the policies that drop half the tokens, ranked with sensitivity."""
+    halves = [each for each in compared(evidence, "fixed") if each.ratio == 0.5]
+    return [each for each in halves if each.rank_by in ("fused", "sensitivity")]
+
+
 def unpruned(evidence: Evidence, condition: Condition) -> Condition | None:
     """Return the ``off`` condition that a policy is compared with."""
     candidates = [

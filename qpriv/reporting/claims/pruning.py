@@ -11,7 +11,9 @@ from .comparison import (
     FACE_TOKENS,
     TREND_RATIOS,
     against_ladder,
+    aware_halves,
     between_weights,
+    compared,
     ladder,
     slope_weights,
 )
@@ -60,7 +62,7 @@ def accuracy_falls(evidence: Evidence) -> Iterator[Claim]:
 def sensitive_tokens_go(evidence: Evidence) -> Iterator[Claim]:
     """Judge that ranking by sensitivity removes the sensitive tokens at half the tokens."""
     topic = "Sensitive tokens"
-    halves = _aware(evidence, "fixed", ratio=0.5)
+    halves = aware_halves(evidence)
     for each in halves:
         yield judged(
             topic,
@@ -81,8 +83,8 @@ def sensitive_tokens_go(evidence: Evidence) -> Iterator[Claim]:
 def sensitive_goes_first(evidence: Evidence) -> Iterator[Claim]:
     """Judge that SER exceeds 1, with the surviving share beside it: SER alone is no privacy."""
     topic = "Sensitivity exclusion ratio"
-    policies = [c for c in evidence.conditions if c.family == "dtp"]
-    for each in [*policies, *_aware(evidence, "fixed", ratio=0.5)]:
+    policies = compared(evidence, "dtp")
+    for each in [*policies, *aware_halves(evidence)]:
         survives = with_interval(evidence.estimate(FACE_TOKENS, each))
         yield judged(
             topic,
@@ -131,12 +133,11 @@ def alpha_sweeps(evidence: Evidence) -> dict[str, dict[float, Condition]]:
     for each in evidence.conditions:
         if each.rank_by != "fused" or each.family not in ("fixed", "dtp"):
             continue
-        alpha = each.number("alpha")
         others = [
             f"{n} {v}" for n, v in each.ranking if n not in ("alpha", "rank_by", "in", "behind")
         ]
         base = each.family if each.family == "dtp" else f"fixed {each.ratio:g}"
-        groups[", ".join([base, *others])][1.0 if alpha is None else alpha] = each
+        groups[", ".join([base, *others])][each.alpha] = each
     whole = {name: group for name, group in groups.items() if {0.0, 1.0} <= group.keys()}
     return {name: dict(sorted(group.items())) for name, group in whole.items()}
 
@@ -144,7 +145,7 @@ def alpha_sweeps(evidence: Evidence) -> dict[str, dict[float, Condition]]:
 def dynamic_against_fixed(evidence: Evidence) -> Iterator[Claim]:
     """Judge the DTP against the fixed ratio that drops as many tokens."""
     topic = "Dynamic threshold"
-    policies = [each for each in evidence.conditions if each.family == "dtp"]
+    policies = compared(evidence, "dtp")
     for each in policies:
         rungs = ladder(evidence, each)
         estimate = against_ladder(evidence, "accuracy", each, rungs, between_weights)
@@ -164,7 +165,7 @@ def dynamic_against_fixed(evidence: Evidence) -> Iterator[Claim]:
 
 def dynamic_against_constant(evidence: Evidence) -> Iterator[Claim]:
     """Judge the DTP against the control that gives every sample its mean ratio."""
-    for each in [condition for condition in evidence.conditions if condition.family == "dtp"]:
+    for each in compared(evidence, "dtp"):
         controls = [
             c for c in evidence.conditions if c.family == "constant" and c.ranking == each.ranking
         ]
@@ -185,16 +186,6 @@ def _ladders(evidence: Evidence) -> Iterator[dict[float, Condition]]:
         rungs = ladder(evidence, each) if each.family == "fixed" else {}
         if 0.0 in rungs and len(rungs) >= 3:
             yield {ratio: rungs[ratio] for ratio in rungs if ratio in TREND_RATIOS} or rungs
-
-
-def _aware(evidence: Evidence, family: str, ratio: float) -> list[Condition]:
-    """Return the policies that rank by sensitivity with full weight of utility, or without it."""
-    return [
-        each
-        for each in evidence.conditions
-        if each.family == family and each.rank_by in ("fused", "sensitivity")
-        and each.ratio == ratio and each.number("alpha") in (None, 0.0, 1.0)
-    ]  # fmt: skip
 
 
 def _describe_sweep(evidence: Evidence, sweep: dict[float, Condition]) -> str:

@@ -1,0 +1,118 @@
+"""`write_report`: one HTML file that opens anywhere, and the merged ``results.jsonl``."""
+
+import os
+import platform
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from .claims import RULE, evaluate_claims
+from .evidence import Evidence
+from .figures import all_pictures
+from .gallery import galleries
+from .run_folder import Run, find_runs, read_run
+from .summary import cards, describe_runs, findings, troubles
+from .tables import Table, attack_tables, other_table, policy_table, question_type_table
+
+_PACKAGES = ("qpriv", "torch", "lightning", "transformers", "peft", "timm", "numpy")
+_LOCAL_PATH = re.compile(r"(?<![\w.])(?:/[^\s/'\",:\]]+)+/")
+
+
+@dataclass(frozen=True)
+class DatasetReport:
+    """What the page says about one data set."""
+
+    name: str
+    tables: tuple[Table, ...]
+    attacks: tuple[Table, ...]
+
+
+def write_report(run_folders: Iterable[Path], out: Path, *, redact: bool = False) -> Path:
+    """Write ``report.html`` and ``results.jsonl`` of some runs into a folder.
+
+    Args:
+        run_folders: Run folders, or folders (such as a study's) that hold run folders.
+        out: Folder to write to; made if it is missing.
+        redact: For publication: withhold every private picture with its caption, and shorten
+            local paths in the settings.
+
+    Returns:
+        The path of the page: one file without any outside reference.
+
+    Raises:
+        DataError: If a run folder is missing or a complete line in it is broken.
+    """
+    runs = [read_run(folder) for folder in find_runs(run_folders)]
+    page = render(runs, redact=redact)
+    out.mkdir(parents=True, exist_ok=True)
+    results = (msgspec.json.encode(result) + b"\n" for run in runs for result in run.results)
+    _replace(out / "results.jsonl", b"".join(results))
+    return _replace(out / "report.html", page.encode())
+
+
+def render(runs: Sequence[Run], *, redact: bool = False) -> str:
+    """Return the page as HTML text."""
+    evidence = Evidence.of(runs)
+    by_dataset = {name: evidence.within(name) for name in evidence.datasets}
+    claims = [claim for each in by_dataset.values() for claim in evaluate_claims(each)]
+    main = next(iter(by_dataset.values()), evidence)
+    environment = Environment(
+        loader=PackageLoader("qpriv.reporting"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    style = (
+        environment.loader.get_source(environment, "report.css")[0] if environment.loader else ""
+    )
+    return environment.get_template("report.html.j2").render(
+        style=Markup(style),
+        written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        introduction=describe_runs(runs, evidence),
+        findings=findings(main, claims),
+        cards=cards(main),
+        troubles=troubles(runs),
+        datasets=[_dataset(name, each) for name, each in by_dataset.items()],
+        others=other_table(evidence),
+        claims=claims,
+        rule=RULE,
+        pictures=[(each, Markup(each.svg)) for each in all_pictures(main)],
+        galleries=galleries(runs, redact=redact),
+        redacted=redact,
+        runs=[(run, _shortened(run.config) if redact else run.config) for run in runs],
+        versions=_versions(),
+    )
+
+
+def _dataset(name: str, evidence: Evidence) -> DatasetReport:
+    tables = policy_table(evidence, name), question_type_table(evidence, name)
+    present = tuple(table for table in tables if table)
+    return DatasetReport(name, present, tuple(attack_tables(evidence, name)))
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions in use, without importing a package."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _shortened(config: str) -> str:
+    """Replace the folders of absolute paths, which tell user and host names."""
+    return _LOCAL_PATH.sub("…/", config)
+
+
+def _replace(path: Path, content: bytes) -> Path:
+    """Write beside the target and move, so that a reader never sees half a file."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(content)
+    return beside.replace(path)

@@ -1,0 +1,176 @@
+"""What was measured and what it means, in sentences made from the figures themselves."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .claims import Claim
+from .claims.comparison import FACE_FLOOR, FACE_PSNR, FACE_TOKENS, MEMBERSHIP, strongest
+from .condition import Condition
+from .evidence import Evidence, Figure
+from .numbers import basis, interval, number
+from .run_folder import Run
+from .tables import headline
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One headline figure of a policy: what it is, its value and what to hold it against."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """The headline figures of one policy."""
+
+    title: str
+    tiles: tuple[Tile, ...]
+
+
+def describe_runs(runs: Sequence[Run], evidence: Evidence) -> str:
+    """Say how many runs there are, over which seeds and on which data."""
+    seeds = sorted({str(r.seed) for run in runs for r in run.results if r.seed is not None})
+    sets = ", ".join(name or "unnamed data" for name in evidence.datasets) or "no data yet"
+    seeds_text = (
+        f"{_count(len(seeds), 'seed')} ({', '.join(seeds)})" if seeds else "no recorded seed"
+    )
+    return (
+        f"{_count(len(runs), 'run')} over {seeds_text} on {sets}. A vision-language model answers "
+        "questions about images. Before anything leaves the client, a pruning policy drops part of "
+        "the visual tokens. Attackers then try to take from what crosses, or from the trained "
+        "model, what they should not have."
+    )
+
+
+def findings(evidence: Evidence, claims: Sequence[Claim]) -> list[str]:
+    """Return what the figures mean, one sentence or two each."""
+    chosen = headline(evidence.conditions)
+    off = next((each for each in chosen if each.family == "off"), None)
+    sentences = [*_utility(evidence, off, chosen), *_faces(evidence, chosen)]
+    sentences += _membership(evidence, chosen)
+    verdicts = Counter(claim.verdict for claim in claims)
+    if claims:
+        sentences.append(
+            f"Of {len(claims)} claims put to the test, {verdicts['reproduced']} are reproduced, "
+            f"{verdicts['not reproduced']} are not, and {verdicts['undecided']} are undecided."
+        )
+    return sentences
+
+
+def cards(evidence: Evidence) -> list[Card]:
+    """Return the headline figures of the headline policies."""
+    made = [
+        Card(each.label, tuple(_tiles(evidence, each))) for each in headline(evidence.conditions)
+    ]
+    return [card for card in made if card.tiles]
+
+
+def troubles(runs: Sequence[Run]) -> list[str]:
+    """Return what failed or is missing, so that nobody takes a gap for a good result."""
+    problems = [f"{run.name}: {problem}" for run in runs for problem in run.problems]
+    failed: Counter[str] = Counter()
+    for run in runs:
+        for result in run.results:
+            if result.status in ("failed", "skipped"):
+                note = f" ({result.note})" if result.note else ""
+                failed[f"{run.name}: {result.name} {result.status}{note}"] += 1
+    return [*problems, *(f"{text}, {_count(times, 'time')}" for text, times in failed.items())]
+
+
+def _tiles(evidence: Evidence, condition: Condition) -> list[Tile]:
+    tiles = []
+    setting = strongest(evidence, FACE_PSNR)
+    floor = evidence.estimate(FACE_FLOOR, condition)
+    floor_text = f"floor {number(floor.value, 'dB')} dB" if floor else "no floor measured"
+    for label, figure, beside in (
+        ("Accuracy", evidence.figure("accuracy", condition), ""),
+        ("Kept tokens", evidence.figure("kept_tokens", condition), ""),
+        ("Face tokens surviving", evidence.figure(FACE_TOKENS, condition), ""),
+        ("Face PSNR", evidence.figure(FACE_PSNR, condition, **setting), floor_text),
+        ("Membership AUC", evidence.figure(MEMBERSHIP, condition), "guessing is 0.5"),
+    ):
+        estimate = figure.estimate if figure else None
+        if figure and estimate:
+            unit = figure.example.unit
+            value = number(estimate.value, unit) + (" dB" if unit == "dB" else "")
+            notes = [interval(estimate.interval, unit), basis(estimate), beside, _query(figure)]
+            tiles.append(Tile(label, value, " · ".join(filter(None, notes))))
+    return tiles
+
+
+def _utility(evidence: Evidence, off: Condition | None, chosen: Sequence[Condition]) -> list[str]:
+    whole = evidence.estimate("accuracy", off) if off else None
+    if whole is None:
+        return []
+    parts = []
+    for each in chosen:
+        accuracy = evidence.estimate("accuracy", each)
+        kept = evidence.estimate("kept_tokens", each)
+        if each != off and accuracy and kept:
+            parts.append(
+                f"{_percent(accuracy.value)} under {each.label} "
+                f"({number(kept.value, 'tokens')} tokens kept)"
+            )
+    against = f", against {_join(parts)}" if parts else ""
+    return [
+        f"Utility: {_percent(whole.value)} of the questions are answered right without pruning{against}."
+    ]
+
+
+def _faces(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
+    setting = strongest(evidence, FACE_PSNR)
+    parts, short = [], False
+    for each in chosen:
+        figure = evidence.figure(FACE_PSNR, each, **setting)
+        floor = evidence.estimate(FACE_FLOOR, each)
+        if figure and figure.estimate:
+            gap = f", {figure.estimate.value - floor.value:+.1f} dB from it" if floor else ""
+            parts.append(f"{each.label} {number(figure.estimate.value, 'dB')} dB{gap}")
+            short = short or figure.short
+    if not parts:
+        return []
+    lower = " The attackers had little time: read these as lower bounds." if short else ""
+    return [
+        "Faces: how well an attacker repaints the face from what crosses, against the floor of "
+        f"painting an average face: {'; '.join(parts)}.{lower}"
+    ]
+
+
+def _membership(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
+    figures = [f for f in evidence.named(MEMBERSHIP) if f.condition in chosen and f.estimate]
+    if not figures:
+        return []
+    parts = [
+        f"{f.condition.label} {number(f.estimate.value)}{_in_brackets(_query(f))}"
+        for f in figures
+        if f.estimate
+    ]
+    return [
+        "Membership: how well an attacker tells training images from others (AUC; 0.5 is "
+        f"guessing): {'; '.join(parts)}. The query policy matters: an attacker who asks through "
+        "the same masks sees more than one who asks through others."
+    ]
+
+
+def _query(figure: Figure) -> str:
+    query = figure.example.attack.get("query_policy")
+    return f"query policy {query}" if query else ""
+
+
+def _in_brackets(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _join(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _count(number_of: int, noun: str) -> str:
+    return f"{number_of} {noun}{'' if number_of == 1 else 's'}"

@@ -57,9 +57,19 @@ class VisualFeatures:
         """Return the features of some samples: a slice, or a LongTensor of row numbers."""
         return self._map(lambda tensor: tensor[rows])
 
-    def to(self, device: torch.device | str) -> Self:
-        """Return a copy on another device."""
-        return self._map(lambda tensor: tensor.to(device))
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Self:
+        """Return a copy on another device, and in another type where one is given."""
+        return self._map(lambda tensor: tensor.to(device=device, dtype=dtype))
+
+    @property
+    def sizes(self) -> FeatureSizes:
+        """Return the widths of the features."""
+        return FeatureSizes(
+            self.patches.shape[-1],
+            self.pooled.shape[-1],
+            self.question.shape[-1],
+            self.sensitivity.shape[-1],
+        )
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qpriv.errors import ModelError
+
 
 @dataclass(frozen=True)
 class PruningDecision:
@@ -18,6 +20,10 @@ class PruningDecision:
         sensitivity: Sensitivity s of every patch on the CLIP grid, ``[B, N]``, in (0, 1), or None.
         score: The score the patches were ranked by, ``[B, N]``, or None.
         merged: Features that replace the kept patches where a method merges, each ``[k_b, D]``.
+
+    Raises:
+        ModelError: If kept indices are not sorted, unique and within the patches: anything else
+            would put features at the wrong places without a sign.
     """
 
     kept: tuple[Tensor, ...]
@@ -27,6 +33,21 @@ class PruningDecision:
     sensitivity: Tensor | None = None
     score: Tensor | None = None
     merged: tuple[Tensor, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the kept indices."""
+        for row, indices in enumerate(self.kept):
+            inside = len(indices) == 0 or (
+                0 <= int(indices[0]) and int(indices[-1]) < self.num_patches
+            )
+            if not inside or bool((indices.diff() <= 0).any()):
+                raise ModelError(
+                    f"kept patches of row {row} are not sorted, unique and below {self.num_patches}"
+                )
+
+    def __len__(self) -> int:
+        """Return the number of samples ``B``."""
+        return len(self.kept)
 
     @property
     def counts(self) -> Tensor:

@@ -1,0 +1,302 @@
+"""Pruning policies: from what the frozen encoders see to what stays.
+
+A policy is given features and the samples, of which it may use the keys only: never answers,
+never boxes. `OraclePruning` alone draws on answers, through a table made beforehand.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from qpriv.datasets.sample import VQASample
+from qpriv.errors import ConfigError, DataError
+from qpriv.models.features import VisualFeatures
+
+from .budget import check_ratio, default_k_min, kept_count, top_k
+from .decision import PruningDecision
+from .label import PolicyLabel, RankBy
+from .oracle_table import OracleTable
+from .threshold import DynamicThresholdPredictor, PredictorOutput
+from .utility import random_scorer
+
+
+class PruningPolicy(nn.Module, ABC):
+    """Decides which patches of each sample stay.
+
+    Args:
+        k_min: Safety floor in patches; None scales the source's 16 of 576 to the grid.
+    """
+
+    def __init__(self, k_min: int | None = None) -> None:
+        super().__init__()
+        if k_min is not None and k_min < 0:
+            raise ConfigError(f"k_min is {k_min}", remedy="choose 0 or more")
+        self.k_min = k_min
+
+    @property
+    @abstractmethod
+    def name(self) -> PolicyLabel:
+        """Return the label in parts."""
+
+    @property
+    def label(self) -> str:
+        """Return the label, such as ``fixed(0.5,fused)``."""
+        return str(self.name)
+
+    @abstractmethod
+    def decide(self, features: VisualFeatures, samples: Sequence[VQASample]) -> PruningDecision:
+        """Return what stays of each sample, without gradients.
+
+        Args:
+            features: What the frozen encoders see of the samples.
+            samples: The samples; only their keys are read.
+        """
+
+    def counts(self, ratios: Iterable[float], num_patches: int) -> list[int]:
+        """Return the kept counts for some ratios, over this policy's floor.
+
+        Raises:
+            ConfigError: If ``k_min`` exceeds the number of patches.
+        """
+        k_min = default_k_min(num_patches) if self.k_min is None else self.k_min
+        return [kept_count(ratio, num_patches, k_min) for ratio in ratios]
+
+    def _floor_setting(self) -> tuple[str, ...]:
+        return () if self.k_min is None else (f"k_min={self.k_min}",)
+
+
+class NoPruning(PruningPolicy):
+    """Keeps every patch: policy ``off``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    @property
+    def name(self) -> PolicyLabel:
+        """Return ``off``."""
+        return PolicyLabel("off")
+
+    def decide(self, features: VisualFeatures, samples: Sequence[VQASample]) -> PruningDecision:
+        """Return everything."""
+        batch, num_patches = features.patches.shape[:2]
+        everything = torch.arange(num_patches, device=features.patches.device)
+        return PruningDecision(
+            (everything,) * batch, num_patches, torch.zeros(batch, dtype=torch.float64)
+        )
+
+
+class RankedPruning(PruningPolicy):
+    """Base of the policies that keep the best patches by a trained predictor's scores.
+
+    Args:
+        predictor: Folder of a trained predictor, or the predictor itself.
+        rank_by: ``fused`` ranks by ``alpha u - beta s``; ``utility`` by u, the source's literal
+            text; ``sensitivity`` by -s, which is the source's sweep at alpha = 0.
+        alpha: Weight of utility in the fused score.
+        beta: Weight of sensitivity in the fused score.
+        k_min: Safety floor in patches; None scales the source's 16 of 576 to the grid.
+
+    Raises:
+        ConfigError: If no predictor is given.
+        ModelError: If the folder holds no predictor.
+    """
+
+    def __init__(
+        self,
+        predictor: str | Path | DynamicThresholdPredictor | None = None,
+        rank_by: RankBy = "fused",
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        k_min: int | None = None,
+    ) -> None:
+        super().__init__(k_min)
+        if predictor is None:
+            raise ConfigError(
+                f"{type(self).__name__} needs a predictor",
+                remedy="give the folder of a trained student, or use RandomPruning",
+            )
+        if isinstance(predictor, str | Path):
+            predictor = DynamicThresholdPredictor.from_pretrained(predictor).requires_grad_(False)
+        self.predictor = predictor
+        self.rank_by: RankBy = rank_by
+        self.alpha, self.beta = alpha, beta
+
+    @abstractmethod
+    def ratios(self, output: PredictorOutput, samples: Sequence[VQASample]) -> list[float]:
+        """Return the pruning ratio of each sample."""
+
+    def rank(self, output: PredictorOutput) -> Tensor:
+        """Return the score patches are ranked by, ``[B, N]``; the highest stay."""
+        if self.rank_by == "utility":
+            return output.utility
+        if self.rank_by == "sensitivity":
+            return -output.sensitivity
+        return self.alpha * output.utility - self.beta * output.sensitivity
+
+    @torch.no_grad()
+    def decide(self, features: VisualFeatures, samples: Sequence[VQASample]) -> PruningDecision:
+        """Return the best patches of each sample."""
+        output = self.predictor(features)
+        score = self.rank(output)
+        ratios = self.ratios(output, samples)
+        return PruningDecision(
+            kept=top_k(score, self.counts(ratios, score.shape[1])),
+            num_patches=score.shape[1],
+            ratio=torch.tensor(ratios, dtype=torch.float64),
+            utility=output.utility,
+            sensitivity=output.sensitivity,
+            score=score,
+        )
+
+    def _settings(self) -> tuple[str, ...]:
+        weights = {"alpha": self.alpha, "beta": self.beta} if self.rank_by == "fused" else {}
+        named = tuple(f"{key}={value:g}" for key, value in weights.items() if value != 1)
+        return named + self._floor_setting()
+
+
+class FixedRatioPruning(RankedPruning):
+    """Drops the same share of every image.
+
+    Args:
+        ratio: Share of patches to drop, in [0, 1].
+        rank_by: ``fused``, ``utility`` or ``sensitivity``; see `RankedPruning`.
+        predictor: Folder of a trained predictor, or the predictor itself.
+        alpha: Weight of utility in the fused score.
+        beta: Weight of sensitivity in the fused score.
+        k_min: Safety floor in patches; None scales the source's 16 of 576 to the grid.
+
+    Raises:
+        ConfigError: If the ratio is not in [0, 1], or no predictor is given.
+        ModelError: If the folder holds no predictor.
+    """
+
+    kind = "fixed"
+
+    def __init__(
+        self,
+        ratio: float = 0.5,
+        rank_by: RankBy = "fused",
+        predictor: str | Path | DynamicThresholdPredictor | None = None,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        k_min: int | None = None,
+    ) -> None:
+        check_ratio(ratio)
+        super().__init__(predictor, rank_by, alpha, beta, k_min)
+        self.ratio = ratio
+
+    @property
+    def name(self) -> PolicyLabel:
+        """Return such as ``fixed(0.5,fused)``."""
+        return PolicyLabel(self.kind, self.ratio, self.rank_by, self._settings())
+
+    def ratios(self, output: PredictorOutput, samples: Sequence[VQASample]) -> list[float]:
+        """Return the one ratio for every sample."""
+        return [self.ratio] * len(samples)
+
+
+class ConstantRatioPruning(FixedRatioPruning):
+    """The control beside `DynamicPruning`: its mean ratio for every sample.
+
+    Whatever the dynamic policy gains over this one it gains by choosing per sample. Arguments
+    are those of `FixedRatioPruning`, whose decisions it shares; only the label differs.
+    """
+
+    kind = "constant"
+
+    @classmethod
+    def at_mean_of(cls, dynamic: "DynamicPruning", features: Iterable[VisualFeatures]) -> Self:
+        """Return the control for a dynamic policy, its mean taken over some features.
+
+        Args:
+            dynamic: The policy to stand beside.
+            features: Batches to average over, best of a validation split.
+
+        Raises:
+            DataError: If there are no features.
+        """
+        ratios = [ratio for batch in features for ratio in dynamic.predicted_ratios(batch)]
+        if not ratios:
+            raise DataError("no features to average the pruning ratio over")
+        return cls(
+            sum(ratios) / len(ratios),
+            dynamic.rank_by,
+            dynamic.predictor,
+            dynamic.alpha,
+            dynamic.beta,
+            dynamic.k_min,
+        )
+
+
+class DynamicPruning(RankedPruning):
+    """Drops of each image the share that the Dynamic Threshold Predictor asks for.
+
+    Arguments are those of `RankedPruning`.
+    """
+
+    @property
+    def name(self) -> PolicyLabel:
+        """Return such as ``dtp(fused)``."""
+        return PolicyLabel("dtp", None, self.rank_by, self._settings())
+
+    def ratios(self, output: PredictorOutput, samples: Sequence[VQASample]) -> list[float]:
+        """Return the predicted ratios."""
+        return [float(ratio) for ratio in output.ratio]
+
+    @torch.no_grad()
+    def predicted_ratios(self, features: VisualFeatures) -> list[float]:
+        """Return the predicted ratio of each row of features."""
+        return [float(ratio) for ratio in self.predictor(features).ratio]
+
+
+class OraclePruning(PruningPolicy):
+    """Drops the share the oracle search found: for reference, since it needs the gold answer.
+
+    Ranks by the search's own random scorer, as in the source.
+
+    Args:
+        table: File of an `OracleTable`, or the table itself.
+        k_min: Safety floor in patches; None scales the source's 16 of 576 to the grid.
+
+    Raises:
+        DataError: If the file is missing or no oracle table, or its ranking is not the random
+            scorer's.
+    """
+
+    def __init__(self, table: str | Path | OracleTable, k_min: int | None = None) -> None:
+        super().__init__(k_min)
+        self.table = table if isinstance(table, OracleTable) else OracleTable.load(table)
+        if self.table.scorer_seed is None:
+            raise DataError(
+                "the oracle table was searched with a trained scorer",
+                remedy="search with the random scorer, the source's reference",
+            )
+
+    @property
+    def name(self) -> PolicyLabel:
+        """Return such as ``oracle(min)``."""
+        return PolicyLabel("oracle", settings=(self.table.mode, *self._floor_setting()))
+
+    @torch.no_grad()
+    def decide(self, features: VisualFeatures, samples: Sequence[VQASample]) -> PruningDecision:
+        """Return the random scorer's best patches at each sample's oracle ratio.
+
+        Raises:
+            DataError: If a sample is not in the table.
+        """
+        ratios = [self.table.ratio_of(sample.key) for sample in samples]
+        scorer = random_scorer(features.sizes, self.table.scorer_seed or 0)
+        score = scorer.to(features.patches.device)(
+            features.patches.float(), features.question.float()
+        )
+        return PruningDecision(
+            kept=top_k(score, self.counts(ratios, score.shape[1])),
+            num_patches=score.shape[1],
+            ratio=torch.tensor(ratios, dtype=torch.float64),
+            utility=score,
+            score=score,
+        )

@@ -1,12 +1,15 @@
 """`Journal`: what a probe has already measured, on disk, so that a killed run loses nothing."""
 
 import hashlib
+import io
 import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import torch
 from torch import nn
 
 from callbacks.isolation import tensor_digest
@@ -66,6 +69,13 @@ def weights_digest(module: nn.Module) -> str:
     named = list(module.named_parameters())
     trained = [(name, p) for name, p in named if p.requires_grad] or named
     return _short_hash("".join(f"{name}{tensor_digest(p)}" for name, p in trained))
+
+
+def save_state(state: dict[str, Any], path: Path) -> None:
+    """Save tensors and numbers, to be loaded with ``torch.load(..., weights_only=True)``."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_atomically(path, buffer.getvalue())
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -54,10 +54,15 @@ class Visit:
         assert isinstance(self.module, Victim)
         return self.module
 
-    @property
-    def seconds_left(self) -> float:
-        """Return how much of the probe's time is left."""
-        return self.deadline - time.monotonic()
+    def path(self, name: str) -> Path:
+        """Return where a file of this epoch is kept."""
+        return self.folder / f"epoch={self.epoch}" / name
+
+    def earlier(self, name: str) -> Path | None:
+        """Return the file of that name from the latest earlier epoch, or None."""
+        epochs = range(self.epoch - 1, -2, -1)
+        found = (self.folder / f"epoch={epoch}" / name for epoch in epochs)
+        return next((path for path in found if path.exists()), None)
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class Fora:
             rows = torch.randint(len(truth), (training.batch_size,), generator=generator)
             loss = weighted_error(inverter(grid[rows]), truth.pictures[rows], weights[rows])
             optimizer.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             torch.nn.utils.clip_grad_norm_(inverter.parameters(), 1.0)
             optimizer.step()
             schedule.step()

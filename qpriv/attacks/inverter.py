@@ -114,9 +114,10 @@ class Inverter(nn.Module):
         self.smooth = nn.Sequential(
             nn.Conv2d(3, 24, 5, padding=2), nn.GELU(), nn.Conv2d(24, 3, 5, padding=2)
         )
-        for last in (self.head, self.smooth[-1]):  # start as the linear read-out
-            nn.init.zeros_(last.weight)
-            nn.init.zeros_(last.bias)
+        with torch.no_grad():  # start as the linear read-out
+            for last in (self.head, self.smooth[-1]):
+                for parameter in last.parameters():
+                    parameter.zero_()
 
     def forward(self, grid: TokenGrid) -> Tensor:
         """Return pictures ``[n, 3, H, W]``, about in [0, 1]."""
@@ -129,7 +130,8 @@ class Inverter(nn.Module):
             embedded, read = self._spread(embedded, grid.present), self.linear.bias
         patches = read + self.head(self.trunk(embedded + self.place))
         picture = self._assemble(patches)
-        return picture + self.smooth(picture)
+        smoothed: Tensor = self.smooth(picture)
+        return picture + smoothed
 
     def _spread(self, embedded: Tensor, present: Tensor) -> Tensor:
         """Let each cell fetch what it needs from tokens of which only the order is known."""
@@ -138,6 +140,7 @@ class Inverter(nn.Module):
         cells = torch.arange(present.shape[1], device=present.device) / present.shape[1]
         keys = embedded + _waves(order, embedded.shape[-1])
         queries = (self.place + _waves(cells, embedded.shape[-1])).expand_as(embedded)
+        fetched: Tensor
         fetched, _ = self.gather(queries, keys, embedded, key_padding_mask=~present)
         return fetched
 

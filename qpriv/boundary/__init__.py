@@ -1,6 +1,6 @@
 """What crosses between parties: cuts, transcripts, exact sizes."""
 
-from .crossing import Crossing, Stage, record
+from .crossing import Crossing, Stage, check_cut, record
 from .transcript import Direction, Kind, Message, Span, Transcript
 
 __all__ = (
@@ -11,5 +11,6 @@ __all__ = (
     "Span",
     "Stage",
     "Transcript",
+    "check_cut",
     "record",
 )

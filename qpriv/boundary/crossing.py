@@ -71,10 +71,7 @@ class Crossing:
         encode_gradient: Stage | None = None,
         decode_gradient: Stage | None = None,
     ) -> None:
-        if not 0 <= cut < model.num_layers:
-            raise ConfigError(
-                f"cut is {cut}", remedy=f"the model has decoder layers 0 to {model.num_layers - 1}"
-            )
+        check_cut(model, cut)
         self.model, self.cut, self.transcript, self.direction = model, cut, transcript, direction
         self.gradients = gradients
         self.encode, self.decode = encode, decode
@@ -187,6 +184,18 @@ def record(
             crossing = Crossing(model, cut, transcript, direction=direction, gradients=gradients)
             stack.enter_context(crossing)
         yield transcript
+
+
+def check_cut(model: VisionLanguageModel, cut: int) -> None:
+    """Refuse a cut that the model does not have.
+
+    Raises:
+        ConfigError: If there is no such decoder layer.
+    """
+    if not 0 <= cut < model.num_layers:
+        raise ConfigError(
+            f"cut is {cut}", remedy=f"the model has decoder layers 0 to {model.num_layers - 1}"
+        )
 
 
 def find_llava(model: nn.Module) -> LlavaModel:

@@ -1,0 +1,172 @@
+"""`ForaProbe`: at epoch ends, reconstruct the pictures whose activations crossed the cut."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+
+from callbacks.journal import save_state
+from callbacks.media import picture_grid, save_picture
+from callbacks.probe import OnError, Probe, Visit
+from qpriv.attacks.fora import Fora, Training
+from qpriv.attacks.observation import Observation, Scenes, observe, one_per_image, scenes
+from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
+from qpriv.attacks.threat import Positions
+from qpriv.attacks.victim import AttackData, Victim
+from qpriv.boundary.crossing import check_cut
+from qpriv.datasets.sample import VQASample
+from qpriv.errors import ConfigError
+from qpriv.result import Result
+
+PICTURES = 8
+
+
+class ForaProbe(Probe):
+    """Trains an inverter per cut under the victim's own policy, and scores it on private scenes.
+
+    Figures are ``attack/fora/<name>`` with the names of `reconstruction_report` and
+    `reidentification_report`. The inverter is carried over from epoch to epoch.
+
+    Args:
+        every_n_epochs: Measure after every n-th epoch, and after the last one.
+        max_samples: Private scenes to reconstruct.
+        auxiliary_samples: Public scenes the attacker trains on.
+        positions: Whether it knows which patches were kept.
+        steps: Optimiser steps at each epoch end.
+        batch_size: Scenes a step.
+        learning_rate: Peak learning rate.
+        sensitive_weight: How much more an error counts in a sensitive box in training.
+        patch_size: Side of a reconstructed patch in pixels.
+        seed: Seed of the attack.
+        max_seconds: Training of the inverter stops when this time is over.
+        on_error: ``warn`` or ``stop``.
+        log_private: Write reconstructions into the run folder.
+        audit_isolation: Hash the victim before and after.
+    """
+
+    name: ClassVar[str] = "fora"
+
+    def __init__(
+        self,
+        every_n_epochs: int = 1,
+        max_samples: int | None = 256,
+        auxiliary_samples: int | None = 2000,
+        positions: Positions = "known",
+        steps: int = 600,
+        batch_size: int = 64,
+        learning_rate: float = 1.5e-3,
+        sensitive_weight: float = 4.0,
+        patch_size: int = 8,
+        seed: int = 0,
+        max_seconds: float = 600.0,
+        on_error: OnError = "warn",
+        log_private: bool = False,
+        audit_isolation: bool = False,
+    ) -> None:
+        super().__init__(
+            every_n_epochs=every_n_epochs,
+            max_samples=max_samples,
+            seed=seed,
+            max_seconds=max_seconds,
+            on_error=on_error,
+            log_private=log_private,
+            audit_isolation=audit_isolation,
+        )
+        if auxiliary_samples is not None and auxiliary_samples < 1:
+            raise ConfigError(
+                f"auxiliary_samples is {auxiliary_samples}", remedy="choose 1 or more"
+            )
+        self.auxiliary_samples, self.positions = auxiliary_samples, positions
+        self.patch_size = patch_size
+        self.training = Training(
+            steps=steps,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            sensitive_weight=sensitive_weight,
+        )
+
+    def check(self, victim: Victim, data: AttackData) -> None:
+        """Refuse cuts beyond the model's depth."""
+        for cut in victim.cuts:
+            check_cut(victim.model, cut)
+
+    def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
+        """Return one item a cut."""
+        return [[f"cut={cut}" for cut in visit.victim.cuts]]
+
+    def measure(self, item: str, visit: Visit) -> list[Result]:
+        """Train the inverter of one cut further, and score it."""
+        cut = int(item.removeprefix("cut="))
+        known = one_per_image(visit.data.auxiliary())[: self.auxiliary_samples]
+        private = one_per_image(visit.data.targets())[: self.max_samples]
+        if not known or not private:
+            raise ConfigError("no auxiliary or no target scenes", remedy="check the data module")
+        auxiliary = scenes(visit.victim.model, known, self.patch_size)
+        attack = self._trained(visit, cut, self._observe(visit, known, cut), auxiliary)
+        seen = self._observe(visit, private, cut)
+        truth = scenes(visit.victim.model, private, self.patch_size)
+        restored = attack.invert(seen)
+        floors = Floors.of(auxiliary)
+        report = reconstruction_report(restored, truth, truth.regions(seen.kept, seen.grid), floors)
+        people = list(visit.data.gallery())
+        if people:
+            gallery = scenes(visit.victim.model, people, self.patch_size)
+            report += reidentification_report(restored, truth, gallery)
+        if self.log_private:
+            self._save_pictures(visit, cut, truth, restored)
+        return [self._named(result, attack, cut, private[0]) for result in report]
+
+    def _trained(self, visit: Visit, cut: int, seen: Observation, truth: Scenes) -> Fora:
+        attack = Fora(
+            positions=self.positions,
+            training=self.training,
+            patch_size=self.patch_size,
+            seed=visit.seed,
+        )
+        carried = visit.earlier(f"inverter-cut={cut}.pt")
+        if carried is not None:
+            attack.load_state_dict(torch.load(carried, weights_only=True), seen)
+        attack.fit(seen, truth, deadline=visit.deadline)
+        save_state(attack.state_dict(), visit.path(f"inverter-cut={cut}.pt"))
+        return attack
+
+    def _observe(self, visit: Visit, samples: Sequence[VQASample], cut: int) -> Observation:
+        victim = visit.victim
+        return observe(victim.model, victim.policy, samples, cut, encode=victim.encode)
+
+    def _named(self, result: Result, attack: Fora, cut: int, sample: VQASample) -> Result:
+        settings = {
+            **attack.threat_model.settings(),
+            "attack": "supervised",
+            "cut": cut,
+            "steps": attack.steps_done,
+            "short": attack.short,
+            **result.attack,
+        }
+        return replace(
+            result,
+            name=f"attack/fora/{result.name}",
+            dataset=f"{sample.dataset}/{sample.split}",
+            attack=settings,
+            note=result.note or ("short attacker" if attack.short else ""),
+        )
+
+    def _save_pictures(self, visit: Visit, cut: int, truth: Scenes, restored: torch.Tensor) -> None:
+        with_face = [row for row, box in enumerate(truth.faces) if box is not None]
+        rows = (with_face or list(range(len(truth))))[:PICTURES]
+        label, seed = visit.victim.policy.label, visit.victim.seed
+        save_picture(
+            visit.run_folder,
+            f"fora-cut={cut}-{self.positions}-epoch={visit.epoch}",
+            picture_grid([truth.pictures[rows], restored[rows]]),
+            {
+                "kind": "reconstruction",
+                "caption": f"Above the private pictures, below what FORA makes of cut {cut}, "
+                f"policy {label}, positions {self.positions}.",
+                "alt": f"{len(rows)} pairs of scenes and their reconstructions",
+                "policy": label,
+                "epoch": visit.epoch,
+                "seed": seed,
+            },
+        )

@@ -1,0 +1,143 @@
+"""What a reconstruction is worth: against the truth, against guesses without it, and by face."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from qpriv.datasets.sample import Box
+from qpriv.metrics.intervals import mean_interval, wilson_interval
+from qpriv.metrics.reconstruction import Regions, psnr, ssim
+from qpriv.metrics.reidentification import Reidentification, correlation, face_crops, ranks
+from qpriv.result import Result
+
+from .observation import Scenes
+
+
+@dataclass(frozen=True)
+class Floors:
+    """What an attacker paints who has auxiliary pictures and sees nothing of the victim's.
+
+    Args:
+        mean_image: Mean auxiliary picture, ``[3, H, W]``.
+        mean_face: Mean auxiliary face, ``[3, s, s]``, or None where there is none.
+    """
+
+    mean_image: Tensor
+    mean_face: Tensor | None
+
+    @classmethod
+    def of(cls, auxiliary: Scenes) -> "Floors":
+        """Return the floors for some auxiliary scenes."""
+        faces = [row for row, box in enumerate(auxiliary.faces) if box is not None]
+        boxes = [box for box in auxiliary.faces if box is not None]
+        mean_face = face_crops(auxiliary.pictures[faces], boxes).mean(0) if faces else None
+        return cls(auxiliary.pictures.mean(dim=0), mean_face)
+
+    def images(self, scenes: Scenes) -> Tensor:
+        """Return the mean image for every scene."""
+        return self.mean_image.expand_as(scenes.pictures)
+
+    def faces(self, scenes: Scenes) -> Tensor:
+        """Return the mean image with the mean face at each face's true place.
+
+        This floor knows where the face is: what an inverter gains over it is what it knows of
+        the face itself.
+        """
+        painted = self.images(scenes).clone()
+        for row, box in enumerate(scenes.faces):
+            if box is not None and self.mean_face is not None:
+                left, top, right, bottom = box
+                painted[row, :, top:bottom, left:right] = _resized(self.mean_face, box)
+        return painted
+
+
+def reconstruction_report(
+    restored: Tensor, truth: Scenes, regions: Regions, floors: Floors
+) -> list[Result]:
+    """Return PSNR and SSIM in every region with intervals over images, and their floors.
+
+    ``psnr``, ``psnr_sensitive``, ``psnr_kept``, ``psnr_dropped`` and the same of ``ssim``;
+    ``floor_mean_image`` with the same suffixes (PSNR), ``floor_mean_face`` (PSNR in the
+    sensitive boxes) and ``gain_over_mean_face``, the paired difference to it.
+    """
+    guess, face = floors.images(truth), floors.faces(truth)
+    report = []
+    for suffix, region in regions.named.items():
+        report += [
+            figure(f"psnr{suffix}", psnr(restored, truth.pictures, region), truth, "dB"),
+            figure(f"ssim{suffix}", ssim(restored, truth.pictures, region), truth),
+            figure(f"floor_mean_image{suffix}", psnr(guess, truth.pictures, region), truth, "dB"),
+        ]
+    if floors.mean_face is not None:
+        inside = regions.sensitive
+        floor = psnr(face, truth.pictures, inside)
+        gain = psnr(restored, truth.pictures, inside) - floor
+        report += [
+            figure("floor_mean_face", floor, truth, "dB"),
+            figure("gain_over_mean_face", gain, truth, "dB"),
+        ]
+    return report
+
+
+def reidentification_report(restored: Tensor, truth: Scenes, gallery: Scenes) -> list[Result]:
+    """Return how often a reconstructed face finds its person in a gallery, top-1 and top-5.
+
+    The face is cut out at its true place. A gallery below 50 people is refused a figure.
+    """
+    people = [who for who in gallery.identities if who is not None]
+    rows = [
+        row
+        for row, (box, who) in enumerate(zip(truth.faces, truth.identities, strict=True))
+        if box is not None and who in people
+    ]
+    names = {k: f"reid_top{k}" for k in (1, 5)}
+    if len(people) < 50 or not rows:
+        note = f"gallery of {len(people)} people, {len(rows)} faces of them"
+        empty = Result(name="", value=None, n=0, status="not applicable", note=note)
+        return [replace(empty, name=name) for name in names.values()]
+    order = ranks(
+        correlation(_faces(restored, truth.faces, rows), _faces(gallery.pictures, gallery.faces)),
+        torch.tensor([who for row in rows if (who := truth.identities[row]) is not None]),
+        torch.tensor(people),
+    )
+    found = Reidentification(order, len(people))
+    return [_hit_rate(name, found, k) for k, name in names.items()]
+
+
+def figure(name: str, values: Tensor, truth: Scenes, unit: str = "") -> Result:
+    """Return the mean of per-image values with its interval over groups; NaN does not count."""
+    known = ~values.isnan()
+    if not known.any():
+        return Result(name=name, value=None, n=0, unit=unit, status="not applicable")
+    owners = [group for group, keep in zip(truth.groups, known.tolist(), strict=True) if keep]
+    numbers = values[known].double()
+    interval = mean_interval(numbers.numpy(), owners)
+    return Result(
+        name=name, value=float(numbers.mean()), n=len(set(owners)), unit=unit, ci=interval
+    )
+
+
+def _hit_rate(name: str, found: Reidentification, k: int) -> Result:
+    hits = found.hits(k)
+    return Result(
+        name=name,
+        value=float(hits.mean()),
+        n=len(hits),
+        ci=wilson_interval(int(hits.sum()), len(hits)),
+        attack={"chance": found.chance(k), "gallery": found.gallery_size},
+    )
+
+
+def _faces(
+    pictures: Tensor, boxes: Sequence[Box | None], rows: Sequence[int] | None = None
+) -> Tensor:
+    chosen = [row for row, box in enumerate(boxes) if box is not None] if rows is None else rows
+    return face_crops(pictures[list(chosen)], [box for row in chosen if (box := boxes[row])])
+
+
+def _resized(face: Tensor, box: Box) -> Tensor:
+    size = (box[3] - box[1], box[2] - box[0])
+    return interpolate(face[None], size, mode="bilinear", antialias=True, align_corners=False)[0]

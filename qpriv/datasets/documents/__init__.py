@@ -1,0 +1,1 @@
+"""Document sets, fake documents, and the canaries hidden in them."""

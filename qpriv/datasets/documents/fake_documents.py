@@ -12,6 +12,7 @@ from qpriv.errors import ConfigError
 
 from .fake_fields import DOCUMENT_KINDS, FIELD_KINDS, QUESTIONS, FieldKind, random_text
 from .fake_rendering import DrawnPage, Glyph, draw_page, text_width
+from .page import KnownText
 
 STUDY_KINDS = ("person", "place", "time", "contact", "id", "organisation", "page")
 """Kinds of fields drawn by default; the rarer ones can be guessed from their short lists."""
@@ -152,7 +153,7 @@ class DocumentMaker:
                         "question_type": asked.kind.name,
                         "document_kind": document.kind,
                         "pii": asked.kind.pii,
-                        "page": document.drawn.page,
+                        "text": KnownText(document.drawn.page),
                         "paraphrase": phrasings[(wording + 1) % len(QUESTIONS)],
                         "value_glyphs": asked.glyphs,
                     },

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from qpriv.datasets.sample import Box
 
@@ -17,6 +18,11 @@ def quad_of(box: Box) -> Quad:
     """
     left, top, right, bottom = box
     return (left, top, right, top, right, bottom, left, bottom)
+
+
+def _stretched(quad: Quad, x: float, y: float) -> Quad:
+    a, b, c, d, e, f, g, h = quad
+    return (a * x, b * y, c * x, d * y, e * x, f * y, g * x, h * y)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +70,7 @@ class PageText:
         if (width, height) == (self.width, self.height):
             return self
         x, y = width / self.width, height / self.height
-        factors = (x, y) * 4
-        words = tuple(
-            replace(word, quad=tuple(v * f for v, f in zip(word.quad, factors, strict=True)))
-            for word in self.words
-        )
+        words = tuple(replace(word, quad=_stretched(word.quad, x, y)) for word in self.words)
         return PageText(width, height, words, self.angle)
 
     @property
@@ -80,3 +82,22 @@ class PageText:
 def boxes_of(words: Iterable[Word]) -> tuple[Box, ...]:
     """Return the upright boxes of some words."""
     return tuple(word.box for word in words)
+
+
+class TextSource(Protocol):
+    """Where a page's words come from; nothing is read before `load`."""
+
+    def load(self) -> PageText:
+        """Return the words, in the pixels of the image that was read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownText:
+    """Words already in memory."""
+
+    page: PageText
+
+    def load(self) -> PageText:
+        """Return the words."""
+        return self.page

@@ -1,0 +1,1 @@
+"""Models that read pages: Donut, Pix2Struct, PaliGemma."""

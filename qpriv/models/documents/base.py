@@ -13,6 +13,9 @@ from torch.nn import functional as F
 from qpriv.datasets.documents.scan import ScanNoise, scan
 from qpriv.errors import ModelError
 
+Stock = Any
+"""A model, processor or tokenizer of the transformers library, which is not typed."""
+
 IGNORED = -100
 """Label of a position that is not scored."""
 
@@ -82,7 +85,7 @@ class DocumentModel(nn.Module, ABC):
     family: Literal["donut", "pix2struct", "paligemma"]
 
     def __init__(
-        self, network: Any, processor: Any, resolution: float = 1.0, max_tokens: int = 128
+        self, network: Stock, processor: Stock, resolution: float = 1.0, max_tokens: int = 128
     ) -> None:
         super().__init__()
         self.network = network
@@ -93,16 +96,16 @@ class DocumentModel(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         """Return where the weights are."""
-        return next(self.network.parameters()).device
+        return torch.device(next(self.network.parameters()).device)
 
     @property
-    def base(self) -> Any:
+    def base(self) -> Stock:
         """Return the stock model, inside its adapters where it has some."""
         unwrap = getattr(self.network, "get_base_model", None)
         return unwrap() if unwrap else self.network
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Stock:
         """Return the tokenizer."""
         return self.processor.tokenizer
 

@@ -64,7 +64,9 @@ class BannedBeginnings(LogitsProcessor):  # type: ignore[misc]
         return scores
 
 
-def banned_beginnings(beginnings: Sequence[Sequence[int]], prompt_length: int) -> LogitsProcessorList:
+def banned_beginnings(
+    beginnings: Sequence[Sequence[int]], prompt_length: int
+) -> LogitsProcessorList:
     """Return the processors that keep answers from beginning with certain tokens."""
     if not beginnings:
         return LogitsProcessorList()

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from .base import IGNORED, DocumentModel, EncodedPages, Generated, TokenisedAnswers, pad_right
-from .decoding import buckets, banned_beginnings, kept_tokens
+from .decoding import banned_beginnings, buckets, kept_tokens
 
 PROMPT = "<s_docvqa><s_question>{question}</s_question><s_answer>"
 END = "</s_answer>"
@@ -35,7 +35,7 @@ class Donut(DocumentModel):
         self, pages: Sequence[Tensor], questions: Sequence[str], page_of: Sequence[int]
     ) -> EncodedPages:
         """Encode each page once; questions come in at the decoder."""
-        states = self.base.encoder(pixel_values=self.normalised(pages)).last_hidden_state
+        states: Tensor = self.base.encoder(pixel_values=self.normalised(pages)).last_hidden_state
         rows = torch.tensor(page_of, dtype=torch.long, device=states.device)
         return EncodedPages(states, None, rows)  # type: ignore[arg-type]
 
@@ -45,7 +45,8 @@ class Donut(DocumentModel):
         batch = torch.stack([page.to(self.device, torch.float32) for page in pages])
         mean = torch.tensor(images.image_mean, device=batch.device).view(3, 1, 1)
         std = torch.tensor(images.image_std, device=batch.device).view(3, 1, 1)
-        return (batch * images.rescale_factor - mean) / std
+        scaled: Tensor = batch * images.rescale_factor
+        return (scaled - mean) / std
 
     def prompt_ids(self, question: str) -> list[int]:
         """Return the token ids of a question up to where its answer begins."""

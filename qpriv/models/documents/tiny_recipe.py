@@ -29,6 +29,7 @@ from .tiny_reader import MAX_TOKENS, build_processor, build_reader
 CHARACTERS = string.ascii_letters + string.digits + string.punctuation
 COLUMNS = 4
 """Sub-columns of a token that the pseudo-OCR spells."""
+PRETRAINING_NOISE = ScanNoise(0, (0.5, 1.2), (0.6, 1.6), grain=0.15, fixed_grain=False)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class ReaderRecipe:
     warmup: int = 100
     flat: float = 0.3
     guidance: float = 0.3
-    noise: ScanNoise = ScanNoise(0, (0.5, 1.2), (0.6, 1.6), grain=0.15, fixed_grain=False)
+    noise: ScanNoise = PRETRAINING_NOISE
     shift: int = 3
     seed: int = 0
 
@@ -100,7 +101,7 @@ def train_reader(recipe: ReaderRecipe, folder: Path, log_every: int = 100) -> Do
         losses = step_losses(model, speller, batch)
         total = losses["answer"] + losses["spelling"] + recipe.guidance * losses["guidance"]
         optimizer.zero_grad()
-        total.backward()
+        torch.autograd.backward(total)
         nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
         optimizer.step()
         for name, loss in losses.items():
@@ -145,7 +146,11 @@ def _batch(
     recipe: ReaderRecipe,
     generator: torch.Generator,
 ) -> ReaderBatch:
-    samples, page_of, pages, shifts, spelled = [], [], [], [], []
+    samples: list[VQASample] = []
+    page_of: list[int] = []
+    pages: list[Tensor] = []
+    spelled: list[Tensor] = []
+    shifts: list[tuple[int, int]] = []
     for number, document in enumerate(documents):
         asked = maker.questions(document, "train")
         samples += asked

@@ -18,7 +18,9 @@ _GZIP_MAGIC = b"\x1f\x8b"
 class DataFile(Protocol):
     """A file on disk or in an archive; equal and hashable by its place."""
 
-    def __hash__(self) -> int: ...
+    def __hash__(self) -> int:
+        """Return a hash of the place."""
+        ...
 
     @property
     def name(self) -> str:

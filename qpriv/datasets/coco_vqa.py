@@ -1,0 +1,211 @@
+"""Questions about COCO images in the layout of the VQA challenge: the base of VQAv2 and OK-VQA."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from qpriv.errors import DataError
+
+from .base import VQADataset
+from .files import DataFile
+from .json_stream import iter_records
+from .parquet import ParquetImage, content_id, iter_rows
+from .reading import draw, has_gold, infer_answer_type
+from .report import DataReport
+from .sample import AnswerType, ImageSource, VQASample
+from .tree import FileTree, ImageIndex
+
+
+class _Answer(msgspec.Struct, gc=False):
+    answer: str
+
+
+class _Question(msgspec.Struct, gc=False):
+    question_id: int | str
+    image_id: int | str
+    question: str
+
+
+class _Annotation(msgspec.Struct, gc=False):
+    question_id: int | str
+    answers: list[_Answer | str] | None = None  # the mirrors: null in test, strings in OK-VQA's
+    question_type: str | None = None
+    answer_type: str | None = None
+    multiple_choice_answer: str | None = None
+
+
+class _MirrorRow(_Annotation, gc=False):
+    question: str = msgspec.field(default_factory=str)
+    image_id: int | str | None = None
+
+
+@dataclass(frozen=True)
+class CocoSplit:
+    """The files of a split.
+
+    Args:
+        questions: Name of the questions file.
+        annotations: Name of the annotations file; None where the answers are not public.
+        images: COCO's name of the images, such as ``val2014``.
+        mirror: Name of the split in the parquet mirror.
+    """
+
+    questions: str
+    annotations: str | None
+    images: str
+    mirror: str
+
+
+@dataclass(slots=True)
+class _Row:
+    """A question with its annotation and the place of its image."""
+
+    question: _Question
+    annotation: _Annotation | None
+    image: ParquetImage | None = None
+
+
+class CocoVQA(VQADataset):
+    """Base of the sets that ask about COCO images; see `VQAv2` and `OKVQA`."""
+
+    files: ClassVar[Mapping[str, CocoSplit]]
+    """The files of each split."""
+
+    remedy: ClassVar[str]
+    """Where to get the release."""
+
+    rule = "official"
+    val_split = None  # the official val split is the one with public answers to report on
+    test_split = "val"
+
+    def __init__(
+        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
+    ) -> None:
+        self.check_split(split)
+        tree, report, names = FileTree(root), DataReport(self.name, split), self.files[split]
+        mirror = tree.matching(rf"{names.mirror}-[^/]*\.parquet")
+        rows = self._mirror(mirror, names, report) if mirror else self._joined(tree, names, report)
+        drawn = draw(rows, report, cap, seed)
+        if not mirror and names.annotations:
+            drawn = self._annotated(tree, names.annotations, drawn, report)
+        images = tree.images()
+        samples = [self._sample(split, row, _image(row, names, images), report) for row in drawn]
+        super().__init__(split, samples, report)
+
+    def _joined(
+        self, tree: FileTree, names: CocoSplit, report: DataReport
+    ) -> Iterator[tuple[str, _Row]]:
+        file = tree.require(names.questions, remedy=self.remedy)
+        report.files += (file.name,)
+        for _, question in iter_records(file, _Question, array="questions"):
+            report.read += 1
+            yield str(question.image_id), _Row(question, None)
+
+    def _annotated(
+        self, tree: FileTree, name: str, rows: list[_Row], report: DataReport
+    ) -> list[_Row]:
+        """Join the drawn questions with their annotations, by id, never by position."""
+        file = tree.require(name, remedy=self.remedy)
+        report.files += (file.name,)
+        by_id = {str(row.question.question_id): row for row in rows}
+        for _, annotation in iter_records(file, _Annotation, array="annotations"):
+            if row := by_id.get(str(annotation.question_id)):
+                self.check_annotation(annotation.multiple_choice_answer, file)
+                row.annotation = annotation
+        due = [row for row in rows if row.annotation is not None]
+        report.drop("question without an annotation", len(rows) - len(due))
+        return [row for row in due if row.annotation and _gold_is_due(row.annotation, report)]
+
+    def _mirror(
+        self, files: list[DataFile], names: CocoSplit, report: DataReport
+    ) -> Iterator[tuple[str, _Row]]:
+        for file in files:
+            report.files += (file.name,)
+            for group, index, row in iter_rows(file, _MirrorRow):
+                report.read += 1
+                image = ParquetImage(file, group, index)
+                image_id = row.image_id
+                if image_id is None:
+                    image_id = content_id(file, group, index)
+                if names.annotations is None or _gold_is_due(row, report):
+                    question = _Question(row.question_id, image_id, row.question)
+                    yield str(image_id), _Row(question, row, image)
+
+    @classmethod
+    def check_annotation(cls, multiple_choice_answer: str | None, file: DataFile) -> None:
+        """Check that an annotation is of this set where another set's files have equal names.
+
+        Raises:
+            DataError: If it is not.
+        """
+
+    def _sample(self, split: str, row: _Row, image: ImageSource, report: DataReport) -> VQASample:
+        question, annotation = row.question, row.annotation
+        answers = _answers(annotation)
+        answer = (annotation and annotation.multiple_choice_answer) or most_frequent(answers)
+        kind = annotation.answer_type if annotation else None
+        if answers and kind is None:
+            report.repaired["annotation without answer_type: closed means yes or no"] += 1
+        return VQASample(
+            dataset=self.name,
+            split=split,
+            qid=str(question.question_id),
+            image_id=str(question.image_id),
+            group_id=f"coco/{question.image_id}",
+            image=image,
+            question=question.question,
+            answer=answer,
+            answers=answers,
+            answer_type=_answer_type(kind, answer),
+            meta={
+                "question_type": (annotation and annotation.question_type) or "",
+                "answer_type": kind or "",
+            },
+        )
+
+
+def most_frequent(answers: tuple[str, ...]) -> str:
+    """Return the most frequent answer, of several the one that comes first; "" of none.
+
+    >>> most_frequent(("pony", "tail", "tail", "pony"))
+    'pony'
+    """
+    # `most_common` keeps the order of first appearance among equals
+    return Counter(answers).most_common(1)[0][0] if answers else ""
+
+
+def _answers(annotation: _Annotation | None) -> tuple[str, ...]:
+    given = (annotation.answers or []) if annotation else []
+    return tuple(item if isinstance(item, str) else item.answer for item in given)
+
+
+def _gold_is_due(annotation: _Annotation, report: DataReport) -> bool:
+    answers = _answers(annotation)
+    return has_gold(annotation.multiple_choice_answer or most_frequent(answers), report)
+
+
+def _answer_type(kind: str | None, answer: str) -> AnswerType:
+    if kind is None:
+        return infer_answer_type(answer)
+    return AnswerType.CLOSED if kind == "yes/no" else AnswerType.OPEN
+
+
+def _image(row: _Row, names: CocoSplit, images: ImageIndex) -> ImageSource:
+    if row.image is not None:
+        return row.image
+    image_id = row.question.image_id
+    if not str(image_id).isdecimal():
+        raise DataError(
+            f"image_id {image_id!r} is not a number",
+            where=f"{names.questions}, question {row.question.question_id}",
+            remedy="COCO images are named by number",
+        )
+    number = f"{int(image_id):012d}.jpg"
+    name = f"COCO_{names.images}_{number}"
+    if name not in images and number in images:  # as COCO names its files since 2017
+        name = number
+    return images.source(name, f"{names.questions}, question {row.question.question_id}")

@@ -1,0 +1,119 @@
+"""LLaVA-style conversation JSON: the instruction files that users already own."""
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from qpriv.errors import DataError
+
+from .base import VQADataset
+from .json_stream import iter_records
+from .reading import draw, has_gold, infer_answer_type, parse_answer_type
+from .report import DataReport
+from .sample import VQASample
+from .tree import FileTree
+
+_IMAGE = "<image>"
+_HUMAN = frozenset({"human", "user"})
+
+
+class _Turn(msgspec.Struct, gc=False):
+    speaker: str = msgspec.field(name="from")
+    value: str = msgspec.field()
+
+
+class _Record(msgspec.Struct, gc=False):
+    id: int | str | None = None
+    image: str | list[str] | None = None
+    conversations: list[_Turn] | None = None
+    conversatons: list[_Turn] | None = None  # so spelt in the files of LLaVA-Med
+    answer_type: str | None = None
+
+
+class Conversations(VQADataset):
+    """Question and answer pairs of a conversation file, one sample a pair.
+
+    A record is ``{"id", "image", "conversations": [{"from": "human", "value": "<image> ..."},
+    {"from": "gpt", "value": "..."}, ...]}``; LLaVA-Med adds ``answer_type``.
+
+    Args:
+        root: Folder or archive with the files and, anywhere below it, the images.
+        split: ``train``, ``val`` or ``test``: which of the three files to read.
+        train_file: Name of the training file.
+        val_file: Name of the validation file; None where there is none.
+        test_file: Name of the test file; None where there is none.
+        cap: Largest number of pairs, drawn by image over the whole file; all where None.
+        seed: Seed of the draw.
+
+    Raises:
+        DataError: If a file is missing or broken.
+    """
+
+    rule = "medical"
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        train_file: str = "train.json",
+        val_file: str | None = None,
+        test_file: str | None = None,
+        cap: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.check_split(split)
+        name = {"train": train_file, "val": val_file, "test": test_file}[split]
+        if name is None:
+            raise DataError(
+                f"no {split} file is named", where=self.name, remedy=f"set `{split}_file`"
+            )
+        tree, report = FileTree(root), DataReport(self.name, split)
+        rows = _pairs(tree, split, name, report)
+        super().__init__(split, draw(rows, report, cap, seed), report)
+
+
+def _pairs(
+    tree: FileTree, split: str, name: str, report: DataReport
+) -> Iterator[tuple[str, VQASample]]:
+    file = tree.require(name, remedy="name the conversation file")
+    report.files += (file.name,)
+    images, flat = tree.images(parts=2), tree.images()
+    for index, record in iter_records(file, _Record):
+        turns = record.conversations or record.conversatons or []
+        pairs = [
+            (question.value, answer.value)
+            for question, answer in zip(turns[::2], turns[1::2], strict=False)
+            if question.speaker in _HUMAN
+        ]
+        report.read += max(len(pairs), 1)
+        if not isinstance(record.image, str):
+            report.drop(
+                "no image" if record.image is None else "several images", max(len(pairs), 1)
+            )
+            continue
+        if not pairs:
+            report.drop("no question followed by an answer")
+        where, identity = f"{file.name}, record {index}", index if record.id is None else record.id
+        by_folder = "/".join(PurePosixPath(record.image).parts[-2:]) in images
+        image = (images if by_folder else flat).source(record.image, where)
+        for number, (question, answer) in enumerate(pairs):
+            if has_gold(answer, report):
+                kind = record.answer_type
+                yield (
+                    record.image,
+                    VQASample(
+                        dataset="Conversations",
+                        split=split,
+                        qid=str(identity) if len(pairs) == 1 else f"{identity}-{number}",
+                        image_id=record.image,
+                        group_id=f"conversations/{record.image}",
+                        image=image,
+                        question=question.replace(_IMAGE, "").strip(),
+                        answer=answer.strip(),
+                        answers=(answer.strip(),),
+                        answer_type=parse_answer_type(kind, answer, report)
+                        if kind
+                        else infer_answer_type(answer),
+                    ),
+                )

@@ -1,0 +1,116 @@
+"""PathVQA: questions about pathology images, released as pickles."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from .base import VQADataset
+from .mirrors import iter_mirror
+from .pickles import load_pickle
+from .reading import as_text, draw, has_gold, infer_answer_type
+from .report import DataReport
+from .sample import VQASample
+from .tree import FileTree
+
+_MIRROR = {"train": "train", "val": "validation", "test": "test"}
+_REMEDY = "unpack pvqa.zip as linked from https://github.com/UCSD-AI4H/PathVQA"
+
+
+class _Record(msgspec.Struct, gc=False):
+    image: str
+    question: str
+    answer: str | int | float
+
+
+class _Numbered(msgspec.Struct, gc=False):
+    img_id: str
+    sent: str
+    question_id: int | str
+
+
+class PathVQA(VQADataset):
+    """PathVQA as released (``pvqa/``), or as the parquet mirror ``flaviagiammarino/path-vqa``.
+
+    The release is a set of pickles. They are read without running any code; one that names a
+    class or function is refused. Rows come from ``{split}_qa.pkl``, question ids from
+    ``{split}_vqa.pkl`` where it is there; closed means yes or no, the release's own rule.
+
+    Reference: He et al., "PathVQA", 2020. Licence: MIT tag for the questions; the pictures belong
+    to textbook publishers and the PEIR library.
+
+    Args:
+        root: Folder or archive with ``pvqa/qas`` and ``pvqa/images``.
+        split: ``train``, ``val`` or ``test``.
+        cap: Largest number of questions, drawn by image; all where None.
+        seed: Seed of the draw.
+
+    Raises:
+        DataError: If a file is missing or broken, or a pickle would run code.
+    """
+
+    rule = "medical"
+
+    def __init__(
+        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
+    ) -> None:
+        self.check_split(split)
+        tree, report = FileTree(root), DataReport(self.name, split)
+        mirror = tree.matching(rf"{_MIRROR[split]}-[^/]*\.parquet")
+        if mirror:
+            rows = iter_mirror(self.name, split, mirror, report)
+        else:
+            rows = _records(tree, split, report)
+        super().__init__(split, draw(rows, report, cap, seed), report)
+
+
+def _records(tree: FileTree, split: str, report: DataReport) -> Iterator[tuple[str, VQASample]]:
+    file = tree.require(f"{split}_qa.pkl", remedy=_REMEDY)
+    report.files += (file.name,)
+    records = load_pickle(file, list[_Record])
+    images = tree.images()
+    for position, (qid, record) in enumerate(zip(_ids(tree, split, records), records, strict=True)):
+        report.read += 1
+        answer = as_text(record.answer, "answer", report)
+        if has_gold(answer, report):
+            image = images.source(f"{record.image}.jpg", f"{file.name}, record {position}")
+            yield (
+                record.image,
+                VQASample(
+                    dataset="PathVQA",
+                    split=split,
+                    qid=qid,
+                    image_id=record.image,
+                    group_id=f"pathvqa/{record.image}",
+                    image=image,
+                    question=record.question,
+                    answer=answer,
+                    answers=(answer,),
+                    answer_type=infer_answer_type(answer),
+                    meta={"question_type": question_type(record.question, answer)},
+                ),
+            )
+
+
+def _ids(tree: FileTree, split: str, records: list[_Record]) -> list[str]:
+    """Return the question ids of the release where they match row by row, positions otherwise."""
+    file = tree.find(f"{split}_vqa.pkl")
+    numbered = load_pickle(file, list[_Numbered]) if file else []
+    pairs = [(row.img_id, row.sent) for row in numbered]
+    if pairs == [(record.image, record.question) for record in records]:
+        return [str(row.question_id) for row in numbered]
+    return [str(position) for position in range(len(records))]
+
+
+def question_type(question: str, answer: str) -> str:
+    """Return the type the paper sorts a question by: its first word, or yes/no.
+
+    >>> question_type("How many cells?", "two"), question_type("Is it a cell?", "yes")
+    ('how many', 'yes/no')
+    """
+    if answer.strip().lower() in {"yes", "no"}:
+        return "yes/no"
+    words = question.lower().split()
+    if words[:1] == ["how"] and words[1:2] in (["many"], ["much"]):
+        return " ".join(words[:2])
+    return words[0] if words else ""

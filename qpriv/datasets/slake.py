@@ -1,0 +1,116 @@
+"""SLAKE: English and Chinese questions about CT, MRI and X-ray images."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from .base import VQADataset
+from .json_stream import iter_records
+from .mirrors import iter_mirror
+from .reading import as_text, draw, has_gold, parse_answer_type
+from .report import DataReport
+from .sample import VQASample
+from .tree import FileTree
+
+_FILES = {
+    "train": ("train.json",),
+    "val": ("validate.json", "validation.json"),
+    "test": ("test.json",),
+}
+_MIRROR = {"train": "train", "val": "validation", "test": "test"}
+_REMEDY = "unpack Slake1.0.zip of https://www.med-vqa.com/slake, or BoKelvin/SLAKE and its imgs.zip"
+
+
+class _Record(msgspec.Struct, gc=False):
+    qid: int | str
+    img_name: str
+    question: str
+    answer: str | int | float
+    q_lang: str = "en"
+    answer_type: str = ""
+    content_type: str = ""
+    base_type: str = ""
+    modality: str = ""
+    location: str = ""
+
+
+class SLAKE(VQADataset):
+    """SLAKE 1.0 in its official layout or in a mirror.
+
+    Mirrors are ``BoKelvin/SLAKE`` (the same JSON files) and the English parquet
+    ``mdwiratathya/SLAKE-vqa-english``.
+
+    The two languages have different image splits: inside one language no image is shared between
+    splits, but ``lang="all"`` has 142 of its 180 test images in training too.
+
+    Reference: Liu et al., "SLAKE", ISBI 2021. Licence: CC BY 4.0.
+
+    Args:
+        root: Folder or archive with ``train.json``, ``validate.json``, ``test.json`` and
+            ``imgs/xmlab*/source.jpg``.
+        split: ``train``, ``val`` or ``test``.
+        lang: ``en``, ``zh`` or ``all``.
+        cap: Largest number of questions, drawn by image; all where None.
+        seed: Seed of the draw.
+
+    Raises:
+        DataError: If a file is missing or broken.
+    """
+
+    rule = "medical"
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        lang: Literal["en", "zh", "all"] = "en",
+        cap: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.check_split(split)
+        tree, report = FileTree(root), DataReport(self.name, split)
+        mirror = tree.matching(rf"{_MIRROR[split]}-[^/]*\.parquet")
+        if mirror:
+            rows = iter_mirror(self.name, split, mirror, report)
+        else:
+            rows = _records(tree, split, lang, report)
+        super().__init__(split, draw(rows, report, cap, seed), report)
+
+
+def _records(
+    tree: FileTree, split: str, lang: str, report: DataReport
+) -> Iterator[tuple[str, VQASample]]:
+    file = tree.require(*_FILES[split], remedy=_REMEDY)
+    report.files += (file.name,)
+    images = tree.images(parts=2)  # every image is called source.jpg
+    for _, record in iter_records(file, _Record):
+        report.read += 1
+        answer = as_text(record.answer, "answer", report)
+        if lang not in ("all", record.q_lang):
+            report.drop(f"language {record.q_lang}")
+        elif has_gold(answer, report):
+            image_id = record.img_name.split("/")[0]
+            yield (
+                image_id,
+                VQASample(
+                    dataset="SLAKE",
+                    split=split,
+                    qid=str(record.qid),
+                    image_id=image_id,
+                    group_id=f"slake/{image_id}",
+                    image=images.source(record.img_name, f"{file.name}, qid {record.qid}"),
+                    question=record.question,
+                    answer=answer,
+                    answers=(answer,),
+                    answer_type=parse_answer_type(record.answer_type, answer, report),
+                    lang=record.q_lang,
+                    meta={
+                        "question_type": record.content_type,
+                        "base_type": record.base_type,
+                        "modality": record.modality,
+                        "location": record.location,
+                    },
+                ),
+            )

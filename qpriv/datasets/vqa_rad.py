@@ -1,0 +1,131 @@
+"""VQA-RAD: questions by clinicians about radiology images."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from .base import VQADataset
+from .folds import group_rank
+from .json_stream import iter_records
+from .mirrors import iter_mirror
+from .reading import as_text, draw, has_gold, parse_answer_type
+from .report import DataReport
+from .sample import VQASample
+from .tree import FileTree
+
+_RELEASE = "VQA_RAD Dataset Public.json"
+_MEVF = {"train": "trainset.json", "test": "testset.json"}
+_REMEDY = "get the JSON file and the image folder from https://osf.io/89kps"
+
+
+class _Record(msgspec.Struct, gc=False):
+    qid: int | str
+    image_name: str
+    question: str
+    answer: str | int | float
+    answer_type: str = ""
+    phrase_type: str = ""
+    question_type: str = ""
+    image_organ: str = ""
+
+
+class VQARAD(VQADataset):
+    """VQA-RAD as released (OSF 89kps), in the MEVF layout, or in a mirror.
+
+    The MEVF layout is ``trainset.json``, ``testset.json`` and ``images/``; the mirror is the
+    parquet ``flaviagiammarino/vqa-rad``.
+
+    The release has no validation split: one is carved from the training images. Its test split
+    shares 202 of 203 images with the training split, so it is no clean set of non-members.
+
+    Reference: Lau et al., "A dataset of clinically generated visual questions and answers about
+    radiology images", Scientific Data 2018. Licence: CC0 1.0.
+
+    Args:
+        root: Folder or archive with the JSON file and the images.
+        split: ``train``, ``val`` (carved) or ``test``.
+        cap: Largest number of questions, drawn by image; all where None.
+        seed: Seed of the draw.
+        val_fraction: Share of the training images that become ``val``; 0 keeps all in ``train``.
+        val_seed: Seed of the carving, apart from ``seed`` so that runs share one ``val``.
+
+    Raises:
+        DataError: If a file is missing or broken.
+    """
+
+    rule = "medical"
+
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        cap: int | None = None,
+        seed: int = 0,
+        val_fraction: float = 0.1,
+        val_seed: int = 0,
+    ) -> None:
+        self.check_split(split)
+        tree, report = FileTree(root), DataReport(self.name, split)
+        part = "test" if split == "test" else "train"
+        mirror = tree.matching(rf"{part}-[^/]*\.parquet")
+        rows: Iterable[tuple[str, VQASample]]
+        if mirror:
+            rows = iter_mirror(self.name, split, mirror, report)
+        else:
+            rows = _records(tree, split, part, report)
+        if part == "train":
+            rows = _carved(list(rows), split == "val", val_fraction, val_seed, report)
+        super().__init__(split, draw(rows, report, cap, seed), report)
+
+
+def _records(
+    tree: FileTree, split: str, part: str, report: DataReport
+) -> Iterator[tuple[str, VQASample]]:
+    file = tree.find(_RELEASE) or tree.find(_MEVF[part]) or tree.require(_RELEASE, remedy=_REMEDY)
+    report.files += (file.name,)
+    images = tree.images()
+    for index, record in iter_records(file, _Record):
+        report.read += 1
+        if record.phrase_type.startswith("test") is not (part == "test"):
+            report.drop(f"belongs to the {'train' if part == 'test' else 'test'} split")
+            continue
+        answer = as_text(record.answer, "answer", report)
+        if has_gold(answer, report):
+            where = f"{file.name}, record {index}"
+            yield (
+                record.image_name,
+                VQASample(
+                    dataset="VQARAD",
+                    split=split,
+                    qid=str(record.qid),
+                    image_id=record.image_name,
+                    group_id=f"vqarad/{record.image_name}",
+                    image=images.source(record.image_name, where),
+                    question=record.question,
+                    answer=answer,
+                    answers=(answer,),
+                    answer_type=parse_answer_type(record.answer_type, answer, report),
+                    meta={
+                        "question_type": record.question_type,
+                        "phrase_type": record.phrase_type,
+                        "organ": record.image_organ,
+                    },
+                ),
+            )
+
+
+def _carved(
+    rows: list[tuple[str, VQASample]],
+    validation: bool,
+    fraction: float,
+    seed: int,
+    report: DataReport,
+) -> list[tuple[str, VQASample]]:
+    """Return the rows of the carved validation images, or those of the others."""
+    ranked = sorted({group for group, _ in rows}, key=lambda group: group_rank(group, seed, "val"))
+    carved = set(ranked[: round(fraction * len(ranked))])
+    kept = [(group, sample) for group, sample in rows if (group in carved) is validation]
+    other = "train" if validation else "the carved val"
+    report.drop(f"image belongs to {other}", len(rows) - len(kept))
+    return kept

@@ -62,7 +62,7 @@ class FaceScenes(VQADataset):
         self.check_split(split)
         drawn = scenes(split, num_images, seed, task)
         samples = [
-            _sample(split, task, f"{index}-{number}", index, scene, question)
+            _sample(split, f"{task}-{seed}-{index}", number, scene, question)
             for index, scene, questions in drawn
             for number, question in _some(questions, questions_per_image, seed, index)
         ]
@@ -84,6 +84,33 @@ def scenes(
         yield index, scene, (memorise(rng, scene),) if memorisation else ask(rng, scene)
 
 
+def face_gallery(identities: Sequence[int] = faces.UNSEEN) -> list[VQASample]:
+    """Return one picture of each person, for re-identification: the face as it is stored.
+
+    The whole picture, grey and 25 pixels wide, is the sensitive box.
+    """
+    return [_portrait(identity) for identity in identities]
+
+
+def _portrait(identity: int) -> VQASample:
+    grey = faces.gallery([identity])[0]
+    return VQASample(
+        dataset="FaceScenes",
+        split="gallery",
+        qid=f"person-{identity}",
+        image_id=f"person-{identity}",
+        group_id=f"gallery/person-{identity}",
+        image=ArrayImage(np.stack([grey] * 3, axis=-1)),
+        question="who is this ?",
+        answer=str(identity),
+        answers=(str(identity),),
+        answer_type=AnswerType.OPEN,
+        relevant_boxes=None,
+        sensitive_boxes=((0, 0, faces.FACE_SIZE, faces.FACE_SIZE),),
+        meta={"question_type": "identity", "identity": identity},
+    )
+
+
 def _rng(stream: str, seed: int, index: int) -> Generator:
     return np.random.default_rng([zlib.crc32(stream.encode()), seed, index])
 
@@ -97,14 +124,11 @@ def _some(
     return [(int(position), questions[position]) for position in sorted(order)]
 
 
-def _sample(
-    split: str, task: Task, qid: str, index: int, scene: Scene, question: Question
-) -> VQASample:
-    image_id = f"{task}-{index}"
+def _sample(split: str, image_id: str, number: int, scene: Scene, question: Question) -> VQASample:
     return VQASample(
         dataset="FaceScenes",
         split=split,
-        qid=f"{task}-{qid}",
+        qid=f"{image_id}-{number}",
         image_id=image_id,
         group_id=f"{split}/{image_id}",
         image=ArrayImage(scene.pixels),

@@ -1,0 +1,97 @@
+"""`FaceScenes`: the embedded data set, with everything an attack study needs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch.utils.data import ConcatDataset, Dataset
+
+from qpriv.datasets import face_scenes
+from qpriv.datasets.sample import VQASample
+from qpriv.errors import ConfigError
+
+from .base import Split, VQADataModule
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class FaceScenes(VQADataModule):
+    """Drawn scenes with real faces: a victim trains on members, an attacker has people of its own.
+
+    Training shows the members' faces, validation and test the non-members', and the attacker's
+    scenes (`auxiliary`, `population`) the auxiliary people's, who are in no other list. Beside
+    the questions about shapes, a study of membership needs answers that only memory can give:
+    ``num_memorised`` adds images with one such question each.
+
+    Args:
+        num_train: Training images with questions about shapes.
+        num_memorised: Training images whose one answer is random and must be memorised.
+        num_eval: Images of validation and of test each.
+        questions_per_image: Random questions kept of each image's five to seven; None keeps all.
+        num_auxiliary: Scenes an attacker trains its inverters on.
+        num_targets: Scenes of members on which reconstructions are scored.
+        population_factor: Times as many images as the victim's for shadow models to train on.
+        world: Chooses other scenes; ``seed`` chooses their order alone.
+    """
+
+    num_train: int = 1000
+    num_memorised: int = 0
+    num_eval: int = 250
+    questions_per_image: int | None = 2
+    num_auxiliary: int = 2000
+    num_targets: int = 250
+    population_factor: int = 2
+    world: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers before anything is drawn."""
+        super().__post_init__()
+        for name in ("num_train", "num_memorised", "num_eval", "num_auxiliary", "num_targets"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}", remedy="choose 0 or more")
+        if self.population_factor < 2:
+            raise ConfigError(
+                f"population_factor is {self.population_factor}",
+                remedy="choose 2 or more: a shadow model needs members and as many non-members",
+            )
+
+    def dataset(self, split: Split) -> Dataset[VQASample]:
+        """Return the members' mixture to train on, or the scenes of validation or test."""
+        if split == "train":
+            return ConcatDataset(self._mixture("members", 1))
+        return self._scenes(split, self.num_eval)
+
+    def nonmembers(self) -> Sequence[VQASample]:
+        """Return as many samples as there are members, of the same mixture, never trained on."""
+        return _samples(self._mixture("nonmembers", 1))
+
+    def population(self) -> Sequence[VQASample]:
+        """Return the attacker's samples of the victim's mixture, to train shadow models on."""
+        return _samples(self._mixture("train", self.population_factor))
+
+    def auxiliary(self) -> Sequence[VQASample]:
+        """Return the attacker's scenes, one question each, to train inverters on."""
+        # another world than the population's, so that the two lists share no image
+        scenes = face_scenes.FaceScenes("train", self.num_auxiliary, self.world + 1, "scenes", 1)
+        return scenes.samples
+
+    def targets(self) -> Sequence[VQASample]:
+        """Return private scenes, one question each, on which reconstruction is scored."""
+        return face_scenes.FaceScenes(
+            "members", self.num_targets, self.world + 1, "scenes", 1
+        ).samples
+
+    def gallery(self) -> Sequence[VQASample]:
+        """Return one picture of each of the sixty people no attacker has seen."""
+        return face_scenes.face_gallery()
+
+    def _mixture(self, split: str, factor: int) -> list[face_scenes.FaceScenes]:
+        memorised = face_scenes.FaceScenes(
+            split, factor * self.num_memorised, self.world, "memorisation"
+        )
+        return [self._scenes(split, factor * self.num_train), memorised]
+
+    def _scenes(self, split: str, number: int) -> face_scenes.FaceScenes:
+        return face_scenes.FaceScenes(split, number, self.world, "scenes", self.questions_per_image)
+
+
+def _samples(parts: Sequence[face_scenes.FaceScenes]) -> list[VQASample]:
+    return [sample for part in parts for sample in part.samples]

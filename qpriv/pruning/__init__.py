@@ -3,7 +3,16 @@
 from .budget import default_k_min, kept_count, top_k
 from .controls import DownsamplePruning, RandomPruning
 from .decision import PruningDecision
+from .distillation import (
+    DistillationLoss,
+    UtilityTarget,
+    distillation_loss,
+    mask_loss,
+    mask_target,
+    ratio_loss,
+)
 from .label import PolicyLabel, RankBy
+from .oracle import OracleSearch, first_token_matches
 from .oracle_table import OracleMode, OracleTable
 from .policy import (
     ConstantRatioPruning,
@@ -14,6 +23,7 @@ from .policy import (
     PruningPolicy,
     RankedPruning,
 )
+from .saliency import grounded_utility, saliency_rank
 from .sensitivity import BagPooling, SensitivityHead, bag_logits, bag_loss, resize_grid
 from .threshold import (
     DynamicThresholdPredictor,
@@ -27,6 +37,7 @@ from .utility import UtilityScorer, random_scorer
 __all__ = (
     "BagPooling",
     "ConstantRatioPruning",
+    "DistillationLoss",
     "DownsamplePruning",
     "DynamicPruning",
     "DynamicThresholdPredictor",
@@ -34,6 +45,7 @@ __all__ = (
     "NoPruning",
     "OracleMode",
     "OraclePruning",
+    "OracleSearch",
     "OracleTable",
     "PolicyLabel",
     "PredictorConfig",
@@ -46,12 +58,20 @@ __all__ = (
     "RatioPredictor",
     "SensitivityHead",
     "UtilityScorer",
+    "UtilityTarget",
     "bag_logits",
     "bag_loss",
     "default_k_min",
+    "distillation_loss",
+    "first_token_matches",
+    "grounded_utility",
     "kept_count",
+    "mask_loss",
+    "mask_target",
     "random_scorer",
+    "ratio_loss",
     "resize_grid",
+    "saliency_rank",
     "sensitivity_summary",
     "top_k",
 )

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from qpriv.datasets.sample import VQASample
-from qpriv.errors import ConfigError, DataError
-from qpriv.models.features import VisualFeatures
+from qpriv.errors import ConfigError, DataError, ModelError
+from qpriv.models.features import FeatureSizes, VisualFeatures
 
 from .budget import check_ratio, default_k_min, kept_count, top_k
 from .decision import PruningDecision
@@ -64,6 +64,19 @@ class PruningPolicy(nn.Module, ABC):
         """
         k_min = default_k_min(num_patches) if self.k_min is None else self.k_min
         return [kept_count(ratio, num_patches, k_min) for ratio in ratios]
+
+    def check(self, sizes: FeatureSizes, num_patches: int) -> None:
+        """Check, before long work, that the policy fits a model.
+
+        Args:
+            sizes: The model's `feature_sizes`.
+            num_patches: The model's number of patches.
+
+        Raises:
+            ConfigError: If ``k_min`` exceeds the number of patches.
+            ModelError: If a predictor was trained on another backbone.
+        """
+        self.counts([1.0], num_patches)
 
     def _floor_setting(self) -> tuple[str, ...]:
         return () if self.k_min is None else (f"k_min={self.k_min}",)
@@ -128,6 +141,16 @@ class RankedPruning(PruningPolicy):
     @abstractmethod
     def ratios(self, output: PredictorOutput, samples: Sequence[VQASample]) -> list[float]:
         """Return the pruning ratio of each sample."""
+
+    def check(self, sizes: FeatureSizes, num_patches: int) -> None:
+        """Check, before long work, that floor and predictor fit a model."""
+        super().check(sizes, num_patches)
+        trained_on = self.predictor.config.sizes
+        if trained_on != sizes:
+            raise ModelError(
+                f"the predictor takes {trained_on}, the backbone gives {sizes}",
+                remedy="train the predictor on this backbone",
+            )
 
     def rank(self, output: PredictorOutput) -> Tensor:
         """Return the score patches are ranked by, ``[B, N]``; the highest stay."""

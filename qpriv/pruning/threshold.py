@@ -67,6 +67,13 @@ class PredictorConfig:
             hidden_dim=max(64, sizes.patch // 2),
         )
 
+    @property
+    def sizes(self) -> FeatureSizes:
+        """Return the widths of the features a predictor takes."""
+        return FeatureSizes(
+            self.patch_dim, self.pooled_dim, self.question_dim, self.sensitivity_dim
+        )
+
 
 class RatioPredictor(nn.Module):
     """MLP_tau: predicts the pruning ratio of a sample from what it sees of it.

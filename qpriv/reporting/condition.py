@@ -1,6 +1,6 @@
 """`Condition`: under what a figure was measured, and the order in which readers meet them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from qpriv.errors import DataError
@@ -34,10 +34,16 @@ class Condition:
 
     @classmethod
     def of(cls, result: Result, tags: dict[str, str]) -> "Condition":
-        """Return the condition of a result from a run with these study tags."""
-        return cls(
+        """Return the condition of a result from a run with these study tags.
+
+        The constant control has another ratio in each seed and is one condition all the same.
+        """
+        made = cls(
             result.policy or "off", result.paradigm, result.defence, tuple(sorted(tags.items()))
         )
+        if made.family != "constant":
+            return made
+        return replace(made, policy=str(replace(made.parts, ratio=None)))
 
     @cached_property
     def parts(self) -> PolicyLabel:

@@ -1,7 +1,7 @@
 """`Evidence`: all figures of some runs, to be asked by name, condition and attack setting."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from .estimate import Estimate, Seed, mean_of
 from .run_folder import Run
 
 # settings that make two attacks two attacks; the others (budgets, counters) may grow with epochs
-_IDENTITY = ("probe", "method", "cut", "positions", "query_policy", "threat_model")
+_IDENTITY = ("attack", "cut", "positions", "query_policy")
 
 Setting = tuple[tuple[str, Scalar], ...]
 
@@ -150,8 +150,7 @@ class Evidence:
     def figure(self, name: str, condition: Condition, **setting: Scalar) -> Figure | None:
         """Return one figure; with several attack settings, the first that agrees with ``setting``."""
         for figure in self.named(name):
-            agrees = setting.items() <= dict(figure.setting).items()
-            if figure.condition == condition and agrees:
+            if figure.condition == condition and _agrees(figure, setting):
                 return figure
         return None
 
@@ -200,6 +199,14 @@ def _recency(measurement: Measurement) -> tuple[bool, float]:
     result = measurement.result
     is_test = measurement.source[1] == "test"
     return is_test, float("inf") if result.epoch is None else result.epoch
+
+
+def _agrees(figure: Figure, setting: Mapping[str, Scalar]) -> bool:
+    """Return whether a figure was measured so; without pruning every query policy is the same."""
+    own = dict(figure.setting)
+    if figure.condition.family == "off" and "query_policy" in own:
+        own["query_policy"] = setting.get("query_policy", own["query_policy"])
+    return setting.items() <= own.items()
 
 
 def _belongs(measurement: Measurement, figure: Figure) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .condition import Condition
 from .run_folder import Medium, Run
 
 # a page of more would take a phone minutes to open; the run folders hold the rest
@@ -80,7 +81,7 @@ def _last_epochs(media: Sequence[tuple[Run, Medium]]) -> list[tuple[Run, Medium]
     for run, medium in media:
         policies[medium.policy].append((run, medium))
     kept: list[tuple[Run, Medium]] = []
-    for policy in policies.values():
+    for _, policy in sorted(policies.items(), key=lambda item: Condition(item[0]).order):
         epoch = max(_number(medium.epoch) for _, medium in policy)
         last = [each for each in policy if _number(each[1].epoch) == epoch]
         seed = min(_number(medium.seed) for _, medium in last)

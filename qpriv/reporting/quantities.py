@@ -11,11 +11,13 @@ class Quantity:
         name: Name of the result.
         title: Head of its column.
         meaning: One sentence for the reader; empty where the title says it all.
+        leading: Whether it stands in an attack's main table.
     """
 
     name: str
     title: str
     meaning: str = ""
+    leading: bool = True
 
 
 POLICY_QUANTITIES = (
@@ -38,23 +40,22 @@ POLICY_QUANTITIES = (
 )
 
 ATTACK_QUANTITIES = (
-    Quantity(
-        "attack/fora/psnr_sensitive", "PSNR in the face box", "higher: the attacker sees more"
-    ),
-    Quantity(
-        "attack/fora/floor_mean_face", "Floor: mean face", "what painting an average face gives"
-    ),
-    Quantity("attack/fora/psnr", "PSNR, whole image"),
-    Quantity("attack/fora/floor_mean_image", "Floor: mean image"),
-    Quantity("attack/fora/psnr_kept", "PSNR, kept patches"),
-    Quantity("attack/fora/psnr_dropped", "PSNR, dropped patches"),
-    Quantity("attack/fora/ssim_sensitive", "SSIM in the face box"),
-    Quantity("attack/fora/ssim", "SSIM, whole image"),
+    Quantity("attack/fora/psnr_sensitive", "PSNR in the face box, dB", "higher: more is seen"),
+    Quantity("attack/fora/floor_mean_face", "Floor: mean face, dB", "what an average face gives"),
+    Quantity("attack/fora/gain_over_mean_face", "Gain over the mean face, dB", "paired by image"),
+    Quantity("attack/fora/psnr", "PSNR, whole image, dB"),
+    Quantity("attack/fora/floor_mean_image", "Floor: mean image, dB"),
     Quantity("attack/fora/reid_top1", "Re-identified, top 1", "face found first in the gallery"),
     Quantity("attack/fora/reid_top5", "Re-identified, top 5", "face among the first five"),
-    Quantity("attack/membership/auc", "AUC", "0.5 is guessing, 1 is certainty"),
+    Quantity("attack/fora/psnr_kept", "PSNR, kept patches, dB", leading=False),
+    Quantity("attack/fora/psnr_dropped", "PSNR, dropped patches, dB", leading=False),
+    Quantity("attack/fora/ssim_sensitive", "SSIM in the face box", leading=False),
+    Quantity("attack/fora/ssim", "SSIM, whole image", leading=False),
+    Quantity("attack/membership/auc", "AUC, shadow models", "0.5 is guessing, 1 is certainty"),
     Quantity("attack/membership/blind_auc", "Baseline: blind AUC", "the data alone, no model"),
-    Quantity("attack/membership/tpr_at_1_fpr", "TPR at 1 % FPR", "members named with 1 % error"),
+    Quantity("attack/membership/loss_auc", "AUC, loss threshold"),
+    Quantity("attack/membership/calibrated_auc", "AUC, calibrated loss"),
+    Quantity("attack/membership/tpr_at_1_fpr", "TPR at 1 % FPR", "members named at 1 % error"),
     Quantity(
         "attack/membership/balanced_accuracy",
         "Balanced accuracy",
@@ -69,12 +70,13 @@ _ORDER = {name: place for place, name in enumerate(_BY_NAME)}
 def quantity(name: str) -> Quantity:
     """Return how to speak of a result name, made from the name itself where it is new.
 
+    A figure nobody wrote of here stands in no main table, but in the one of all the others.
+
     >>> quantity("attack/idlg/label_recovery").title
     'Label recovery'
     """
-    return _BY_NAME.get(name) or Quantity(
-        name, name.rpartition("/")[2].replace("_", " ").capitalize()
-    )
+    title = name.rpartition("/")[2].replace("_", " ").capitalize()
+    return _BY_NAME.get(name) or Quantity(name, title, leading=False)
 
 
 def reading_order(name: str) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,15 @@ from .figures import all_pictures
 from .gallery import galleries
 from .run_folder import Run, find_runs, read_run
 from .summary import cards, describe_runs, findings, troubles
-from .tables import Table, attack_tables, other_table, policy_table, question_type_table
+from .tables import (
+    AttackTables,
+    Table,
+    attack_tables,
+    other_table,
+    policy_table,
+    question_type_table,
+    sweep_table,
+)
 
 _PACKAGES = ("qpriv", "torch", "lightning", "transformers", "peft", "timm", "numpy")
 _LOCAL_PATH = re.compile(r"(?<![\w.])(?:/[^\s/'\",:\]]+)+/")
@@ -31,7 +40,7 @@ class DatasetReport:
 
     name: str
     tables: tuple[Table, ...]
-    attacks: tuple[Table, ...]
+    attacks: tuple[AttackTables, ...]
 
 
 def write_report(run_folders: Iterable[Path], out: Path, *, redact: bool = False) -> Path:
@@ -80,6 +89,7 @@ def render(runs: Sequence[Run], *, redact: bool = False) -> str:
         datasets=[_dataset(name, each) for name, each in by_dataset.items()],
         others=other_table(evidence),
         claims=claims,
+        verdicts=Counter(claim.verdict for claim in claims),
         rule=RULE,
         pictures=[(each, Markup(each.svg)) for each in all_pictures(main)],
         galleries=galleries(runs, redact=redact),
@@ -90,8 +100,8 @@ def render(runs: Sequence[Run], *, redact: bool = False) -> str:
 
 
 def _dataset(name: str, evidence: Evidence) -> DatasetReport:
-    tables = policy_table(evidence, name), question_type_table(evidence, name)
-    present = tuple(table for table in tables if table)
+    makers = (policy_table, sweep_table, question_type_table)
+    present = tuple(table for make in makers if (table := make(evidence, name)))
     return DatasetReport(name, present, tuple(attack_tables(evidence, name)))
 
 

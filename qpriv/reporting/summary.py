@@ -15,10 +15,11 @@ from .tables import headline
 
 @dataclass(frozen=True)
 class Tile:
-    """One headline figure of a policy: what it is, its value and what to hold it against."""
+    """One headline figure of a policy: value, interval, and what to hold it against."""
 
     label: str
     value: str
+    interval: str
     note: str
 
 
@@ -27,6 +28,7 @@ class Card:
     """The headline figures of one policy."""
 
     title: str
+    meaning: str
     tiles: tuple[Tile, ...]
 
 
@@ -49,6 +51,7 @@ def findings(evidence: Evidence, claims: Sequence[Claim]) -> list[str]:
     """Return what the figures mean, one sentence or two each."""
     chosen = headline(evidence.conditions)
     off = next((each for each in chosen if each.family == "off"), None)
+    chosen = [each for each in chosen if each.rank_by in ("", "fused")] or chosen
     sentences = [*_utility(evidence, off, chosen), *_faces(evidence, chosen)]
     sentences += _membership(evidence, chosen)
     verdicts = Counter(claim.verdict for claim in claims)
@@ -61,11 +64,11 @@ def findings(evidence: Evidence, claims: Sequence[Claim]) -> list[str]:
 
 
 def cards(evidence: Evidence) -> list[Card]:
-    """Return the headline figures of the headline policies."""
-    made = [
-        Card(each.label, tuple(_tiles(evidence, each))) for each in headline(evidence.conditions)
-    ]
-    return [card for card in made if card.tiles]
+    """Return the headline figures of no pruning, half the tokens and the dynamic threshold."""
+    chosen = headline(evidence.conditions)
+    fused = [each for each in chosen if each.rank_by in ("", "fused")]
+    made = [Card(c.label, c.meaning, tuple(_tiles(evidence, c))) for c in fused or chosen]
+    return [card for card in made if card.tiles][:4]
 
 
 def troubles(runs: Sequence[Run]) -> list[str]:
@@ -90,14 +93,24 @@ def _tiles(evidence: Evidence, condition: Condition) -> list[Tile]:
         ("Kept tokens", evidence.figure("kept_tokens", condition), ""),
         ("Face tokens surviving", evidence.figure(FACE_TOKENS, condition), ""),
         ("Face PSNR", evidence.figure(FACE_PSNR, condition, **setting), floor_text),
-        ("Membership AUC", evidence.figure(MEMBERSHIP, condition), "guessing is 0.5"),
+        (
+            "Membership AUC",
+            evidence.figure(MEMBERSHIP, condition, **strongest(evidence, MEMBERSHIP)),
+            "guessing 0.5",
+        ),
     ):
         estimate = figure.estimate if figure else None
         if figure and estimate:
             unit = figure.example.unit
             value = number(estimate.value, unit) + (" dB" if unit == "dB" else "")
-            notes = [interval(estimate.interval, unit), basis(estimate), beside, _query(figure)]
-            tiles.append(Tile(label, value, " · ".join(filter(None, notes))))
+            notes = (
+                beside,
+                _query(figure),
+                "short attacker" if figure.short else "",
+                basis(estimate),
+            )
+            ends = interval(estimate.interval, unit)
+            tiles.append(Tile(label, value, ends, " · ".join(filter(None, notes))))
     return tiles
 
 
@@ -127,7 +140,7 @@ def _faces(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
         figure = evidence.figure(FACE_PSNR, each, **setting)
         floor = evidence.estimate(FACE_FLOOR, each)
         if figure and figure.estimate:
-            gap = f", {figure.estimate.value - floor.value:+.1f} dB from it" if floor else ""
+            gap = f" ({_gap(figure.estimate.value - floor.value)})" if floor else ""
             parts.append(f"{each.label} {number(figure.estimate.value, 'dB')} dB{gap}")
             short = short or figure.short
     if not parts:
@@ -139,29 +152,41 @@ def _faces(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
     ]
 
 
+def _gap(difference: float) -> str:
+    return f"{abs(difference):.1f} dB {'above' if difference > 0 else 'below'} it"
+
+
 def _membership(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
     figures = [f for f in evidence.named(MEMBERSHIP) if f.condition in chosen and f.estimate]
-    if not figures:
+    asked: dict[str, list[str]] = {}
+    for figure in figures:
+        query = str(dict(figure.setting).get("query_policy", "not recorded"))
+        query = "same" if figure.condition.family == "off" else query
+        value = (
+            f"{figure.condition.label} {number(figure.estimate.value)}" if figure.estimate else ""
+        )
+        asked.setdefault(query, []).append(value)
+    if not asked:
         return []
     parts = [
-        f"{f.condition.label} {number(f.estimate.value)}{_in_brackets(_query(f))}"
-        for f in figures
-        if f.estimate
+        f"{_QUERIES.get(query, query)}: {', '.join(values)}" for query, values in asked.items()
     ]
     return [
         "Membership: how well an attacker tells training images from others (AUC; 0.5 is "
-        f"guessing): {'; '.join(parts)}. The query policy matters: an attacker who asks through "
-        "the same masks sees more than one who asks through others."
+        f"guessing). {'; '.join(parts)}."
     ]
+
+
+_QUERIES = {
+    "same": "Asking through the same masks as in training",
+    "off": "Asking with all tokens",
+    "resampled": "Asking through random masks",
+}
 
 
 def _query(figure: Figure) -> str:
     query = figure.example.attack.get("query_policy")
     return f"query policy {query}" if query else ""
-
-
-def _in_brackets(text: str) -> str:
-    return f" ({text})" if text else ""
 
 
 def _percent(share: float) -> str:

@@ -27,12 +27,14 @@ POLICIES = {
     "random(0.5)": (0.81, 0.5, 1.02, 0.50, 16.1, 18.0, 0.17, 0.96),
 }
 FORA = {
-    "threat_model": "honest-but-curious server",
+    "attacker": "server",
+    "active": False,
+    "auxiliary": "in-domain scenes",
     "positions": "known",
+    "attack": "supervised",
     "cut": 4,
     "steps": 400,
     "short": True,
-    "gallery_size": 50,
 }
 
 
@@ -80,6 +82,7 @@ def _fora_results(
 ) -> list[Result]:
     attack = {"n": 250, "attack": FORA, **at}
     db = {"unit": "dB", "half": 0.2, **attack}
+    top = {**attack, "attack": {**FORA, "gallery": 60, "chance": 1 / 60}}
     return [
         result("attack/fora/psnr_sensitive", face_psnr + rng.normal(0, 0.06), **db),
         result("attack/fora/floor_mean_face", 15.96, **db),
@@ -88,8 +91,8 @@ def _fora_results(
         result("attack/fora/psnr_kept", psnr + 1.2, **db),
         result("attack/fora/psnr_dropped", psnr - 2.5, **db),
         result("attack/fora/ssim", 0.55, half=0.01, **attack),
-        result("attack/fora/reid_top1", max(0.0, top1 + rng.normal(0, 0.002)), half=0.01, **attack),
-        result("attack/fora/reid_top5", min(1.0, 2.6 * top1), half=0.02, **attack),
+        result("attack/fora/reid_top1", max(0.0, top1 + rng.normal(0, 0.002)), half=0.01, **top),
+        result("attack/fora/reid_top5", min(1.0, 2.6 * top1), half=0.02, **top),
     ]
 
 
@@ -98,7 +101,7 @@ def _membership_results(auc: float, rng: np.random.Generator, at: dict) -> list[
     for query, drop in (("same", 0.0), ("off", 0.2), ("resampled", 0.22)):
         if at["policy"] == "off" and query != "same":
             continue
-        attack = {"query_policy": query, "method": "shadow", "short": True}
+        attack = {"query_policy": query, "shadows": 2, "short": True}
         shared = {"n": 200, "attack": attack, **at}
         shown = auc - drop + rng.normal(0, 0.004)
         rows += [
@@ -108,7 +111,7 @@ def _membership_results(auc: float, rng: np.random.Generator, at: dict) -> list[
             ),
             result("attack/membership/balanced_accuracy", shown - 0.05, half=0.04, **shared),
         ]
-    blind = {"n": 200, "attack": {"method": "shadow"}, **at}
+    blind = {"n": 200, "attack": {"shadows": 2, "short": True}, **at}
     return [*rows, result("attack/membership/blind_auc", 0.507, half=0.04, **blind)]
 
 
@@ -178,7 +181,11 @@ def _write_sweep(root: Path, seed: int) -> None:
     for branch, accuracies in curves.items():
         for alpha, accuracy in zip((0, 0.25, 0.5, 0.75, 1), accuracies, strict=True):
             rng = np.random.default_rng([seed, int(alpha * 100), len(branch)])
-            at = {"policy": f"dtp(fused,alpha={alpha:g},beta=1)", "seed": seed, "epoch": 2}
+            at = {
+                "policy": "dtp(fused)" if alpha == 1 else f"dtp(fused,alpha={alpha:g})",
+                "seed": seed,
+                "epoch": 2,
+            }
             rows = [
                 result("accuracy", accuracy + rng.normal(0, 0.008), half=0.04, **at),
                 result("kept_tokens", 47.6 + rng.normal(0, 0.1), unit="tokens", half=0.5, **at),

@@ -1,16 +1,16 @@
 """Claims about what an attacker takes: faces, identities, membership."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
-from qpriv.result import Result
+from qpriv.result import Result, Scalar
 
 from ..condition import Condition
-from ..estimate import combine, difference
+from ..estimate import Estimate, combine, difference
 from ..evidence import Evidence, Figure
 from ..numbers import with_interval
 from .comparison import (
     FACE_FLOOR,
+    FACE_GAIN,
     FACE_PSNR,
     FACE_TOKENS,
     MEMBERSHIP,
@@ -49,12 +49,11 @@ def faces_cross(evidence: Evidence) -> Iterator[Claim]:
     statement = "The inverter beats the mean-face floor inside the face box by at least 2 dB."
     setting = strongest(evidence, FACE_PSNR)
     for off in [each for each in evidence.conditions if each.family == "off"]:
-        floor = {seed: _exact(r) for seed, r in evidence.series(FACE_FLOOR, off).items()}
         yield judged(
             topic,
             f"{off.label}: {statement[0].lower()}{statement[1:]}",
-            difference(evidence.series(FACE_PSNR, off, **setting), floor),
-            "face PSNR minus the mean-face floor",
+            _gain(evidence, off, setting),
+            "Face PSNR minus the mean-face floor",
             above=2.0,
             unit="dB",
             needed=f"{FACE_PSNR} and {FACE_FLOOR} without pruning",
@@ -77,7 +76,7 @@ def below_trend(evidence: Evidence) -> Iterator[Claim]:
             topic,
             f"{each.label}: face PSNR is lower than the linear trend of its ranking.",
             estimate if len(whole) == len(TREND_RATIOS) else None,
-            "face PSNR minus the least-squares line at the policy's mean ratio",
+            "Face PSNR minus the least-squares line at the policy's mean ratio",
             below=0.0,
             unit="dB",
             needed="face PSNR at off, 0.3, 0.5, 0.7 and 0.9 of the same ranking and seed",
@@ -128,11 +127,10 @@ def membership_falls(evidence: Evidence) -> Iterator[Claim]:
         reference = _unpruned_attack(evidence, figure)
         setting = dict(figure.setting)
         query = setting.get("query_policy", "not recorded")
-        method = f", {setting['method']}" if "method" in setting else ""
-        blind = evidence.estimate("attack/membership/blind_auc", figure.condition)
+        blind = evidence.estimate("attack/membership/blind_auc", figure.condition, **setting)
         yield judged(
             topic,
-            f"{figure.condition.label}, query policy {query}{method}: pruning lowers the AUC.",
+            f"{figure.condition.label}, query policy {query}: pruning lowers the AUC.",
             difference(figure.measured, reference.measured) if reference else None,
             "AUC minus the AUC without pruning",
             below=0.0,
@@ -144,9 +142,12 @@ def membership_falls(evidence: Evidence) -> Iterator[Claim]:
         yield missing(topic, "Pruning lowers the AUC of membership inference.", MEMBERSHIP)
 
 
-def _exact(floor: Result) -> Result:
-    """Return a floor with an interval of no width where none was measured."""
-    return replace(floor, ci=floor.ci or (floor.value or 0.0, floor.value or 0.0))
+def _gain(evidence: Evidence, off: Condition, setting: Mapping[str, Scalar]) -> Estimate | None:
+    """Return the gain over the mean face: paired by image where the attack gives it."""
+    paired = evidence.estimate(FACE_GAIN, off, **setting)
+    return paired or difference(
+        evidence.series(FACE_PSNR, off, **setting), evidence.series(FACE_FLOOR, off)
+    )
 
 
 def _aware(conditions: list[Condition]) -> list[Condition]:
@@ -170,19 +171,19 @@ def _against_chance(
         "Re-identification",
         statement,
         combine({seed: [(factor, measured[seed])] for seed, factor in known.items()}),
-        "top-1 rate in multiples of chance",
+        "Top-1 rate in multiples of chance",
         above=above,
         below=below,
-        needed=f"{REIDENTIFICATION} with the size of its gallery for {condition.label}",
+        needed=f"{REIDENTIFICATION} with its chance level for {condition.label}",
         remark=f"Top-1 rate {with_interval(figure.estimate if figure else None)}. "
         f"{_shortness(figure)}".strip(),
     )
 
 
 def chance(result: Result) -> float | None:
-    """Return the chance of a hit among the gallery an attack states, or None."""
-    gallery = result.attack.get("gallery_size")
-    return 1.0 / float(gallery) if isinstance(gallery, int | float) and gallery else None
+    """Return the rate of hits of a blind guess that an attack states, or None."""
+    stated = result.attack.get("chance")
+    return float(stated) if isinstance(stated, int | float) and stated > 0 else None
 
 
 def _unpruned_attack(evidence: Evidence, figure: Figure) -> Figure | None:

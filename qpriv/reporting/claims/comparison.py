@@ -9,6 +9,7 @@ from ..estimate import Estimate, Seed, combine
 from ..evidence import Evidence
 
 FACE_PSNR = "attack/fora/psnr_sensitive"
+FACE_GAIN = "attack/fora/gain_over_mean_face"
 FACE_FLOOR = "attack/fora/floor_mean_face"
 FACE_TOKENS = "sensitive_tokens_kept"
 REIDENTIFICATION = "attack/fora/reid_top1"
@@ -60,9 +61,13 @@ def between_weights(points: Sequence[float], at: float) -> list[float]:
 
 
 def strongest(evidence: Evidence, name: str) -> dict[str, Scalar]:
-    """Return the setting of the stronger attacker: the one who knows the positions."""
-    known = any(dict(f.setting).get("positions") == "known" for f in evidence.named(name))
-    return {"positions": "known"} if known else {}
+    """Return the setting of the stronger attacker.
+
+    It is the one who knows the kept positions, and who asks through the trained policy's masks.
+    """
+    strong: dict[str, Scalar] = {"positions": "known", "query_policy": "same"}
+    met = [dict(figure.setting) for figure in evidence.named(name)]
+    return {k: v for k, v in strong.items() if any(setting.get(k) == v for setting in met)}
 
 
 def compared(evidence: Evidence, family: str) -> list[Condition]:

@@ -49,7 +49,7 @@ def accuracy_falls(evidence: Evidence) -> Iterator[Claim]:
             topic,
             f"Accuracy falls as the fixed ratio rises (ranking {ranking}).",
             combine(terms),
-            "slope of accuracy over the ratio (1 = all tokens dropped)",
+            "Slope of accuracy over the ratio (1 = all tokens dropped)",
             below=0.0,
             needed=f"accuracy of one seed at the ratios {', '.join(f'{r:g}' for r in rungs)}",
         )
@@ -68,7 +68,7 @@ def sensitive_tokens_go(evidence: Evidence) -> Iterator[Claim]:
             topic,
             f"{each.label}: fewer than 5 % of the sensitive tokens survive.",
             evidence.estimate(FACE_TOKENS, each),
-            "share of sensitive tokens that survive",
+            "Share of sensitive tokens that survive",
             below=0.05,
             needed=f"{FACE_TOKENS} of {each.label}",
         )
@@ -111,7 +111,7 @@ def alpha_order(evidence: Evidence) -> Iterator[Claim]:
             difference(
                 evidence.series("accuracy", sweep[0.0]), evidence.series("accuracy", sweep[1.0])
             ),
-            "accuracy at alpha 0 minus alpha 1",
+            "Accuracy at alpha 0 minus alpha 1",
             above=0.0,
             needed="accuracy of one seed at both ends of the sweep",
             remark=_describe_sweep(evidence, sweep),
@@ -137,7 +137,8 @@ def alpha_sweeps(evidence: Evidence) -> dict[str, dict[float, Condition]]:
             f"{n} {v}" for n, v in each.ranking if n not in ("alpha", "rank_by", "in", "behind")
         ]
         base = each.family if each.family == "dtp" else f"fixed {each.ratio:g}"
-        groups[", ".join([base, *others])][each.alpha] = each
+        branch = [] if "utility" in each.options else ["default utility branch"]
+        groups[", ".join([base, *others, *branch])][each.alpha] = each
     whole = {name: group for name, group in groups.items() if {0.0, 1.0} <= group.keys()}
     return {name: dict(sorted(group.items())) for name, group in whole.items()}
 
@@ -155,7 +156,7 @@ def dynamic_against_fixed(evidence: Evidence) -> Iterator[Claim]:
             topic,
             f"{each.label} answers better than a fixed ratio that drops as many tokens.",
             estimate if len(rungs) > 1 else None,
-            f"accuracy minus that of the fixed ratios, interpolated at the mean ratio{at}:",
+            f"Accuracy minus that of the fixed ratios, interpolated at the mean ratio{at}",
             above=0.0,
             needed="off and fixed ratios of the same ranking and seed",
         )
@@ -174,7 +175,7 @@ def dynamic_against_constant(evidence: Evidence) -> Iterator[Claim]:
             "Dynamic threshold",
             f"{each.label} answers better than its own mean ratio for every sample.",
             difference(evidence.series("accuracy", each), control),
-            "accuracy minus that of the constant control",
+            "Accuracy minus that of the constant control",
             above=0.0,
             needed="the constant control of the same ranking and seed",
         )

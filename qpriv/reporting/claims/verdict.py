@@ -97,7 +97,7 @@ def judged(
     if estimate is None:
         return missing(topic, statement, needed)
     threshold = f"above {above:g}" if above is not None else f"below {below:g}"
-    evidence = f"{quantity} {with_interval(estimate, unit)}; claimed: {threshold}."
+    evidence = f"{quantity}: {with_interval(estimate, unit)}; claimed {threshold}."
     if estimate.interval is None:
         evidence += " One seed and no interval within it: this decides nothing."
     verdict = decide(estimate, above=above, below=below)

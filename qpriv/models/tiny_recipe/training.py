@@ -1,7 +1,7 @@
 """The one training loop of the embedded models: seeded, resumable, with progress."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,10 +93,3 @@ def _save(checkpoint: Path, state: Mapping[str, Stateful], step: int) -> None:
     written = checkpoint.with_suffix(".part")
     torch.save({**{k: v.state_dict() for k, v in state.items()}, "step": step}, written)
     os.replace(written, checkpoint)
-
-
-def to_half(modules: Iterable[nn.Module]) -> None:
-    """Round weights to what half precision can hold, in place, so that a file of halves is exact."""
-    for module in modules:
-        for parameter in module.parameters():
-            parameter.data.copy_(parameter.data.half().float())

@@ -13,7 +13,7 @@ from . import clip_stage, dino_stage, llava_stage
 from .scene_tensors import SceneTensors
 
 SCENES = 20_000
-STEPS = {"clip": 1200, "dino": 300, "llava": 1600}
+STEPS = {"clip": 1200, "dino": 500, "llava": 1600}
 """Training steps of each stage at effort 1."""
 
 

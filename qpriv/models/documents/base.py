@@ -13,6 +13,8 @@ from torch.nn import functional as F
 from qpriv.datasets.documents.scan import ScanNoise, scan
 from qpriv.errors import ModelError
 
+from .decoding import GreedySettings, banned_beginnings, buckets, kept_tokens
+
 Stock = Any
 """A model, processor or tokenizer of the transformers library, which is not typed."""
 
@@ -52,11 +54,26 @@ class TokenisedAnswers:
         ids: What the decoder reads ``[B, S]``, padded on the right.
         labels: What it should say at each position ``[B, S]``; -100 where nothing is scored.
         mask: Real positions ``[B, S]``.
+        prompt: Positions of the prompt ``[B, S]``.
     """
 
     ids: LongTensor
     labels: LongTensor
     mask: Tensor
+    prompt: Tensor
+
+
+@dataclass(frozen=True)
+class Replies:
+    """How a model replies to questions whose answers are known.
+
+    Args:
+        exact: Whether its greedy answer is the known one, letter by letter ``[B]``.
+        log_prob: Log-probability of the known answer and its end ``[B]``.
+    """
+
+    exact: Tensor
+    log_prob: Tensor
 
 
 @dataclass(frozen=True)
@@ -126,37 +143,105 @@ class DocumentModel(nn.Module, ABC):
         """
 
     @abstractmethod
-    def tokenise(self, questions: Sequence[str], answers: Sequence[str]) -> TokenisedAnswers:
-        """Return questions and answers as token ids.
+    def prompt_ids(self, question: str) -> list[int]:
+        """Return the token ids up to where the answer begins; at least one."""
 
-        Raises:
-            ModelError: If a question with its answer exceeds ``max_tokens``.
-        """
+    @abstractmethod
+    def answer_ids(self, answer: str) -> list[int]:
+        """Return the token ids of an answer, without anything that ends it."""
+
+    @property
+    @abstractmethod
+    def end_ids(self) -> tuple[int, ...]:
+        """Return what the model is trained to say after an answer; either of them ends it."""
 
     @abstractmethod
     def logits(self, pages: EncodedPages, tokens: TokenisedAnswers) -> Tensor:
         """Return the logits ``[B, S, V]`` at every position of ``tokens.labels``."""
 
     @abstractmethod
+    def generate(
+        self, pages: EncodedPages, ids: Tensor, max_new_tokens: int, settings: GreedySettings
+    ) -> list[list[int]]:
+        """Return the greedy new tokens for prompts of equal length ``[b, T]``."""
+
+    def tokenise(self, questions: Sequence[str], answers: Sequence[str]) -> TokenisedAnswers:
+        """Return decoder inputs and labels, shifted against each other by one.
+
+        Raises:
+            ModelError: If a question with its answer exceeds ``max_tokens``.
+        """
+        prompts = [self.prompt_ids(question) for question in questions]
+        ends = [[*self.answer_ids(answer), *self.end_ids] for answer in answers]
+        lengths = [len(p) + len(e) for p, e in zip(prompts, ends, strict=True)]
+        self.check_lengths(lengths, questions)
+        pairs = list(zip(prompts, ends, strict=True))
+        padding = self.tokenizer.pad_token_id
+        return TokenisedAnswers(
+            ids=pad_right([(p + e)[:-1] for p, e in pairs], padding, self.device),
+            labels=pad_right(
+                [[IGNORED] * (len(p) - 1) + e for p, e in pairs], IGNORED, self.device
+            ),
+            mask=pad_right([[1] * (n - 1) for n in lengths], 0, self.device),
+            prompt=pad_right([[1] * len(p) + [0] * (len(e) - 1) for p, e in pairs], 0, self.device),
+        )
+
     def answer(
+        self, pages: EncodedPages, questions: Sequence[str], max_new_tokens: int | None = None
+    ) -> list[Generated]:
+        """Return the greedy answers, see `hypotheses`."""
+        return [best for (best,) in self.hypotheses(pages, questions, max_new_tokens)]
+
+    @torch.no_grad()
+    def hypotheses(
         self,
         pages: EncodedPages,
         questions: Sequence[str],
         max_new_tokens: int | None = None,
         banned: Sequence[str] = (),
-    ) -> list[Generated]:
-        """Return the greedy answers.
+        beams: int = 1,
+    ) -> list[tuple[Generated, ...]]:
+        """Return the most likely answers to each question, prompts of equal length together.
+
+        Decoders count positions from the start of the row, padding included: prompts of unequal
+        length in one batch would give wrong text whichever side is padded.
 
         Args:
             pages: The encoded pages of the questions.
             questions: B questions.
             max_new_tokens: Limit of the answer; what ``max_tokens`` leaves where None.
             banned: Texts an answer must not begin with.
+            beams: Width of the beam search, all of whose answers are returned; 1 is greedy.
         """
+        prompts = [self.prompt_ids(question) for question in questions]
+        banned_ids = [self._beginning(text) for text in banned]
+        found: dict[int, tuple[Generated, ...]] = {}
+        for rows in buckets([len(prompt) for prompt in prompts]):
+            ids = torch.tensor([prompts[row] for row in rows], device=self.device)
+            room = self.max_tokens - ids.shape[1]
+            settings = GreedySettings(
+                pad_token_id=self.tokenizer.pad_token_id,
+                eos_token_id=list(self.end_ids),
+                bad_words_ids=[[self.tokenizer.unk_token_id]],
+                num_beams=beams,
+                num_return_sequences=beams,
+                logits_processor=banned_beginnings(banned_ids, ids.shape[1]),
+            )
+            part = pages.for_rows(torch.tensor(rows, device=self.device))
+            new = self.generate(part, ids, min(room, max_new_tokens or room), settings)
+            for number, row in enumerate(rows):
+                found[row] = tuple(map(self._generated, new[number * beams : (number + 1) * beams]))
+        return [found[row] for row in range(len(questions))]
 
-    @abstractmethod
-    def answer_ids(self, answer: str) -> list[int]:
-        """Return the token ids of an answer up to and including its end marker."""
+    def _generated(self, tokens: Sequence[int]) -> Generated:
+        kept, ended = kept_tokens(tokens, set(self.end_ids))
+        return Generated(self.decode(kept), ended)
+
+    def _beginning(self, text: str) -> list[int]:
+        """Return the first tokens of a text that say more than that a word begins."""
+        ids = self.answer_ids(text)
+        spoken = (n for n, token in enumerate(ids, start=1) if self.decode([token]))
+        return ids[: next(spoken)]
 
     def scanned(
         self,
@@ -167,18 +252,44 @@ class DocumentModel(nn.Module, ABC):
         """Return pages at the model's resolution, with scan noise where training asks for it."""
         return [scan(page, self.resolution, noise, generator) for page in pages]
 
-    def round_trips(self, answer: str) -> bool:
+    def fits(self, question: str, answer: str) -> bool:
+        """Return whether a question with its answer is short enough for the decoder."""
+        used = len(self.prompt_ids(question)) + len(self.answer_ids(answer)) + len(self.end_ids)
+        return used <= self.max_tokens
+
+    def spells(self, answer: str) -> bool:
         """Return whether the vocabulary can spell an answer; if not, nothing can extract it."""
         ids = self.answer_ids(answer)
         return self.tokenizer.unk_token_id not in ids and self.decode(ids) == answer.strip()
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of answer ids, markers left out."""
+        """Return the text of answer ids."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True)).strip()
 
     def loss(self, logits: Tensor, tokens: TokenisedAnswers) -> Tensor:
         """Return the mean cross-entropy over the scored positions."""
         return F.cross_entropy(logits.flatten(0, 1), tokens.labels.flatten(), ignore_index=IGNORED)
+
+    def replies(self, logits: Tensor, tokens: TokenisedAnswers) -> Replies:
+        """Return whether greedy decoding would give the answers, without decoding.
+
+        Greedy decoding says an answer if and only if the most likely token at every position is
+        the answer's own, given those before it: one forward pass tells, for a whole batch.
+        Either end marker ends an answer, and ``<unk>`` is never said, as in `hypotheses`.
+        """
+        scored = tokens.labels != IGNORED
+        ends = torch.tensor(self.end_ids, device=logits.device)
+        ending = torch.isin(tokens.labels, ends)
+        after_end = ending.cumsum(1) > 1
+        spoken = logits.float().clone()
+        if self.tokenizer.unk_token_id is not None:
+            spoken[..., self.tokenizer.unk_token_id] = -torch.inf
+        said = spoken.argmax(-1)
+        right = (said == tokens.labels) | (ending & torch.isin(said, ends))
+        counted = scored & ~after_end
+        log_probs = logits.float().log_softmax(-1)
+        gold = log_probs.gather(-1, tokens.labels.clamp(min=0)[..., None])[..., 0]
+        return Replies((right | ~counted).all(1), (gold * counted).sum(1))
 
     def check_lengths(self, lengths: Sequence[int], texts: Sequence[str]) -> None:
         """Check that sequences fit into the decoder.

@@ -2,10 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
+
+
+class GreedySettings(TypedDict):
+    """Keyword arguments of the library's ``generate`` that all families share."""
+
+    pad_token_id: int
+    eos_token_id: list[int]
+    bad_words_ids: list[list[int]]
+    num_beams: int
+    num_return_sequences: int
+    logits_processor: LogitsProcessorList
 
 
 def buckets(lengths: Sequence[int], size: int = 256) -> list[list[int]]:
@@ -37,10 +49,7 @@ def kept_tokens(new: Sequence[int], ends: set[int]) -> tuple[list[int], bool]:
 
 
 class BannedBeginnings(LogitsProcessor):  # type: ignore[misc]
-    """Keeps an answer from beginning with certain tokens.
-
-    Only the token that would complete a banned beginning is forbidden, so that answers sharing
-    its first tokens stay possible.
+    """Keeps an answer from beginning with certain tokens: the last of each is forbidden.
 
     Args:
         beginnings: The banned beginnings as token ids.

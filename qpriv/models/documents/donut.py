@@ -11,8 +11,8 @@ from PIL import Image
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from .base import IGNORED, DocumentModel, EncodedPages, Generated, TokenisedAnswers, pad_right
-from .decoding import banned_beginnings, buckets, kept_tokens
+from .base import DocumentModel, EncodedPages, TokenisedAnswers
+from .decoding import GreedySettings
 
 PROMPT = "<s_docvqa><s_question>{question}</s_question><s_answer>"
 END = "</s_answer>"
@@ -41,12 +41,7 @@ class Donut(DocumentModel):
 
     def normalised(self, pages: Sequence[Tensor]) -> Tensor:
         """Return pages as the encoder expects them ``[P, 3, H, W]``."""
-        images = self.processor.image_processor
-        batch = torch.stack([page.to(self.device, torch.float32) for page in pages])
-        mean = torch.tensor(images.image_mean, device=batch.device).view(3, 1, 1)
-        std = torch.tensor(images.image_std, device=batch.device).view(3, 1, 1)
-        scaled: Tensor = batch * images.rescale_factor
-        return (scaled - mean) / std
+        return normalised(pages, self.processor.image_processor, self.device)
 
     def prompt_ids(self, question: str) -> list[int]:
         """Return the token ids of a question up to where its answer begins."""
@@ -54,30 +49,22 @@ class Donut(DocumentModel):
         return list(self.tokenizer(prompt, add_special_tokens=False).input_ids)
 
     def answer_ids(self, answer: str) -> list[int]:
-        """Return the token ids of an answer and its end marker."""
-        text = YES_NO.get(answer, answer) + END
+        """Return the token ids of an answer; yes and no are tokens of their own."""
+        text = YES_NO.get(answer, answer)
         return list(self.tokenizer(text, add_special_tokens=False).input_ids)
 
-    def tokenise(self, questions: Sequence[str], answers: Sequence[str]) -> TokenisedAnswers:
-        """Return decoder inputs and labels, shifted against each other by one.
-
-        Labels alone would not do: the library builds decoder inputs from them and turns the
-        masked question into padding, so that the model never sees what is asked.
-        """
-        prompts = [self.prompt_ids(question) for question in questions]
-        ends = [[*self.answer_ids(answer), self.tokenizer.eos_token_id] for answer in answers]
-        full = [prompt + end for prompt, end in zip(prompts, ends, strict=True)]
-        self.check_lengths([len(row) for row in full], questions)
-        labels = [
-            [IGNORED] * (len(prompt) - 1) + end for prompt, end in zip(prompts, ends, strict=True)
-        ]
-        ids = pad_right([row[:-1] for row in full], self.tokenizer.pad_token_id, self.device)
-        real = [[1] * (len(row) - 1) for row in full]
-        mask = pad_right(real, 0, self.device)
-        return TokenisedAnswers(ids, pad_right(labels, IGNORED, self.device), mask)
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """Return the marker after an answer and the end of the sequence."""
+        end = self.tokenizer.convert_tokens_to_ids(END)
+        return int(end), int(self.tokenizer.eos_token_id)
 
     def logits(self, pages: EncodedPages, tokens: TokenisedAnswers) -> Tensor:
-        """Return the decoder's logits; padding is on the right, so causality hides it."""
+        """Return the decoder's logits; padding is on the right, so causality hides it.
+
+        Labels are not handed over: the library would build decoder inputs from them and turn the
+        masked question into padding, so that the model never sees what is asked.
+        """
         states, _ = pages.expanded()
         output = self.network(
             encoder_outputs=BaseModelOutput(last_hidden_state=states),
@@ -87,54 +74,32 @@ class Donut(DocumentModel):
         logits: Tensor = output.logits
         return logits
 
-    @torch.no_grad()
-    def answer(
-        self,
-        pages: EncodedPages,
-        questions: Sequence[str],
-        max_new_tokens: int | None = None,
-        banned: Sequence[str] = (),
-    ) -> list[Generated]:
-        """Return greedy answers, prompts of equal length together.
+    def generate(
+        self, pages: EncodedPages, ids: Tensor, max_new_tokens: int, settings: GreedySettings
+    ) -> list[list[int]]:
+        """Return the new tokens after prompts of equal length."""
+        output = self.network.generate(
+            encoder_outputs=BaseModelOutput(last_hidden_state=pages.expanded()[0]),
+            decoder_input_ids=ids,
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            **settings,
+        )
+        new: list[list[int]] = output[:, ids.shape[1] :].tolist()
+        return new
 
-        The decoder counts positions from the start of the row, padding included, so prompts of
-        unequal length in one batch would give wrong text whichever side is padded.
-        """
-        prompts = [self.prompt_ids(question) for question in questions]
-        answers: list[Generated | None] = [None] * len(questions)
-        for rows in buckets([len(prompt) for prompt in prompts]):
-            ids = torch.tensor([prompts[row] for row in rows], device=self.device)
-            room = self.max_tokens - ids.shape[1]
-            states, _ = pages.for_rows(torch.tensor(rows, device=self.device)).expanded()
-            output = self.network.generate(
-                encoder_outputs=BaseModelOutput(last_hidden_state=states),
-                decoder_input_ids=ids,
-                max_new_tokens=min(room, max_new_tokens or room),
-                do_sample=False,
-                num_beams=1,
-                pad_token_id=self.tokenizer.pad_token_id,
-                eos_token_id=[self.tokenizer.eos_token_id, self._end_id],
-                bad_words_ids=[[self.tokenizer.unk_token_id]],
-                logits_processor=banned_beginnings(self._first_ids(banned), ids.shape[1]),
-            )
-            for row, new in zip(rows, output[:, ids.shape[1] :].tolist(), strict=True):
-                answers[row] = self._generated(new)
-        return [answer for answer in answers if answer is not None]
-
-    @property
-    def _end_id(self) -> int:
-        return int(self.tokenizer.convert_tokens_to_ids(END))
-
-    def _first_ids(self, banned: Sequence[str]) -> list[list[int]]:
-        return [self.answer_ids(text)[:-1] for text in banned]
-
-    def _generated(self, new: list[int]) -> Generated:
-        kept, ended = kept_tokens(new, {self._end_id, self.tokenizer.eos_token_id})
-        text = self.decode(kept)
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of answer ids."""
         words = {token: word for word, token in YES_NO.items()}
-        marked = str(self.tokenizer.decode(kept)).strip()
-        return Generated(words.get(marked, text), ended)
+        marked = str(self.tokenizer.decode(ids)).strip()
+        return words.get(marked) or super().decode(ids)
 
-    def round_trips(self, answer: str) -> bool:
-        """Return whether the vocabulary can spell an answer; yes and no are tokens of their own."""
-        return answer in YES_NO or super().round_trips(answer)
+
+def normalised(pages: Sequence[Tensor], images: object, device: torch.device) -> Tensor:
+    """Return pages in [0, 255] of one size, scaled and normalised as an image processor does."""
+    mean, std, factor = (
+        torch.tensor(getattr(images, name), device=device, dtype=torch.float32)
+        for name in ("image_mean", "image_std", "rescale_factor")
+    )
+    batch = torch.stack([page.to(device, torch.float32) for page in pages])
+    return (batch * factor - mean.view(3, 1, 1)) / std.view(3, 1, 1)

@@ -198,7 +198,7 @@ def test_a_person_overrules_the_rules(tmp_path):
     path.write_text("key,pii\nFake/train/1,person\n")
     assert read_overrides(path)["Fake/train/1"].kind is PIIKind.PERSON
     path.write_text("key,pii\nFake/train/1,persn\n")
-    with pytest.raises(DataError, match="persn.*line 2"):
+    with pytest.raises(DataError, match=r"persn.*line 2"):
         read_overrides(path)
 
 

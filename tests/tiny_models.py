@@ -29,6 +29,7 @@ from transformers import (
 )
 
 from qpriv.datasets.sample import AnswerType, ArrayImage, VQASample
+from qpriv.models.vision_language import VisionLanguageModel
 
 IMAGE_SIZE, PATCH_SIZE, NUM_LAYERS, HIDDEN_SIZE = 64, 8, 8, 64
 NUM_PATCHES = (IMAGE_SIZE // PATCH_SIZE) ** 2
@@ -65,6 +66,11 @@ def random_backbone() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="qpriv-random-backbone-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return build_random_backbone(folder)
+
+
+def random_model() -> VisionLanguageModel:
+    """Return a freshly loaded model of `random_backbone`, which the caller may change."""
+    return VisionLanguageModel.from_pretrained(str(random_backbone()))
 
 
 def random_samples(count: int, *, seed: int = 0) -> list[VQASample]:

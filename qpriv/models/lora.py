@@ -4,6 +4,7 @@ Targets are a regular expression on full module names. PEFT's usual list of shor
 (``q_proj``, ...) would also adapt the vision tower, whose attention has the same names.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -69,7 +70,9 @@ def add_lora(
     config = LoraConfig(
         r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=lora_targets(layers)
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        # PEFT asks transformers for the old name of an attribute that is still there
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
         torch.manual_seed(seed)
         if isinstance(llava, PeftModel):
             llava.add_adapter(adapter, config)

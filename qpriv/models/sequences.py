@@ -170,10 +170,13 @@ def _image_start(is_image: Tensor, num_patches: int, row: int) -> int:
 
 
 def _kept_spots(selection: TokenSelection | None, row: int, num_patches: int) -> Tensor:
-    """Return which of the image ids stay; merged tokens without a patch of their own come last."""
+    """Return which of the image ids stay; merged tokens of another number take the first."""
     if selection is None:
         return torch.arange(num_patches)
     kept = selection.kept[row]
     if selection.merged is None or len(selection.merged[row]) == len(kept):
         return kept
-    return torch.arange(len(selection.merged[row]))
+    count = len(selection.merged[row])
+    if count > num_patches:
+        raise ModelError(f"row {row} has {count} merged tokens for {num_patches} patches")
+    return torch.arange(count)

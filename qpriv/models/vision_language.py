@@ -5,7 +5,7 @@ its own ``mm_encoder_outputs``; with everything kept, logits and loss are bit-eq
 call with ``pixel_values``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -27,6 +27,7 @@ from .loading import (
     DTYPES,
     DType,
     Quantization,
+    check_llava,
     load_llava,
     load_processor,
     load_question_tokenizer,
@@ -118,17 +119,19 @@ class VisionLanguageModel(nn.Module):
             ConfigError: If the prompt template lacks a part.
         """
         names = resolve_backbone(backbone, text_encoder, sensitivity_encoder)
-        folders = [
-            locate(name) for name in (names.llava, names.text_encoder, names.sensitivity_encoder)
-        ]
-        llava = load_llava(folders[0], dtype=dtype, quantization=quantization, device=device)
-        text = load_text_encoder(folders[1], dtype=DTYPES[dtype])
+        llava_folder = locate(names.llava)
+        check_llava(llava_folder)
+        text_folder, sensitivity_folder = (
+            locate(name) for name in (names.text_encoder, names.sensitivity_encoder)
+        )
+        llava = load_llava(llava_folder, dtype=dtype, quantization=quantization, device=device)
+        text = load_text_encoder(text_folder, dtype=DTYPES[dtype])
         sensitivity = load_sensitivity_encoder(
-            folders[2], dtype=DTYPES[dtype], max_side=sensitivity_grid
+            sensitivity_folder, dtype=DTYPES[dtype], max_side=sensitivity_grid
         )
         preprocessor = Preprocessor(
-            load_processor(folders[0]),
-            load_question_tokenizer(folders[1]),
+            load_processor(llava_folder),
+            load_question_tokenizer(text_folder),
             sensitivity,
             grid=patch_grid(llava.config),
             max_tokens=llava.config.text_config.max_position_embeddings,
@@ -360,8 +363,9 @@ class VisionLanguageModel(nn.Module):
         dropout: float = 0.0,
         seed: int = 0,
         adapter: str = "default",
+        layers: Sequence[int] | None = None,
     ) -> None:
-        """Add a LoRA to the seven projections of every decoder layer.
+        """Add a LoRA to the seven projections of every decoder layer, or of some.
 
         Args:
             rank: Rank of the update.
@@ -369,16 +373,16 @@ class VisionLanguageModel(nn.Module):
             dropout: Share of the adapter's inputs that are dropped in training.
             seed: Seed of the initial weights.
             adapter: Name of the adapter.
+            layers: Decoder layers that are adapted; None is all.
 
         Raises:
             ConfigError: If a setting cannot work, or there is an adapter of this name.
         """
         if isinstance(self.llava, PeftModel) and adapter in self.llava.peft_config:
             raise ConfigError(f"there is a LoRA named {adapter!r} already")
-        layers = range(self.num_layers)
         self.llava = lora.add_lora(
             self.llava,
-            layers=layers,
+            layers=range(self.num_layers) if layers is None else layers,
             rank=rank,
             alpha=alpha,
             dropout=dropout,

@@ -4,14 +4,16 @@ import logging
 import os
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import lightning as L
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from qpriv.datasets.sample import VQASample
+from qpriv.datasets.base import VQADataset
+from qpriv.datasets.folds import sample_by_group, split_by_group
+from qpriv.datasets.sample import AnswerRule, VQASample
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader
 from qpriv.errors import ConfigError, DataError
 
@@ -26,14 +28,16 @@ class SplitDataModule(L.LightningDataModule, Generic[T]):
 
     The data side knows samples, the model side tensors: batches are made by the ``preprocessor``
     of the LightningModule that is trained. A subclass is a dataclass whose fields are the set's
-    own settings and which returns its data set in `dataset`:
+    own settings and which returns its data set in `dataset` (or `open`, see
+    `VQADataModule`):
 
         @dataclass(eq=False, repr=False, kw_only=True)
         class SLAKE(VQADataModule):
+            source = slake.SLAKE
             root: str = "data/slake"
 
-            def dataset(self, split: Split) -> VQADataset:
-                return qpriv.datasets.slake.SLAKE(self.root, split)
+            def open(self, split: str) -> VQADataset:
+                return slake.SLAKE(self.root, split)
 
     Args:
         batch_size: Training samples a step and process.
@@ -55,6 +59,8 @@ class SplitDataModule(L.LightningDataModule, Generic[T]):
         """Check the numbers before anything is read."""
         super().__init__()
         self._datasets: dict[str, Dataset[T]] = {}
+        self._loader: ResumableLoader[T] | None = None
+        self._resume: dict[str, int] | None = None
         for name in ("batch_size", "eval_batch_size", "max_train", "max_eval"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -90,13 +96,28 @@ class SplitDataModule(L.LightningDataModule, Generic[T]):
 
     def train_dataloader(self) -> ResumableLoader[T]:
         """Return the shuffled loader, which knows its position."""
-        return ResumableLoader(
+        self._loader = ResumableLoader(
             self.read("train"),
             batch_size=self.batch_size,
             sampler=self._sampler("train", shuffle=True),
             collate=self._collate(),
             num_workers=self.num_workers,
         )
+        if self._resume is not None:
+            self._loader.load_state_dict(self._resume)
+        return self._loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the training loader stands."""
+        return {} if self._loader is None else {"train": self._loader.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Let the training loader go on from a saved position.
+
+        Trainers restore a loader's own state only if nobody has asked for the number of steps
+        before, as every schedule does; a data module's state they restore always.
+        """
+        self._resume = state_dict.get("train")
 
     def val_dataloader(self) -> DataLoader[T]:
         """Return the validation samples in order, each once over all processes."""
@@ -148,8 +169,12 @@ class SplitDataModule(L.LightningDataModule, Generic[T]):
         if cap is None or size <= cap:
             return whole
         logger.info("%s/%s: a draw of %d of %d samples", type(self).__name__, split, cap, size)
-        drawn = np.random.default_rng(self.run_seed).permutation(size)[:cap]
-        return Subset(whole, sorted(drawn.tolist()))
+        return Subset(whole, self.draw(whole, cap))
+
+    def draw(self, whole: Dataset[T], cap: int) -> list[int]:
+        """Return the numbers of ``cap`` samples."""
+        order = np.random.default_rng(self.run_seed).permutation(len(cast(Sized, whole)))
+        return sorted(order[:cap].tolist())
 
     @property
     def run_seed(self) -> int:
@@ -158,7 +183,33 @@ class SplitDataModule(L.LightningDataModule, Generic[T]):
 
 
 class VQADataModule(SplitDataModule[VQASample]):
-    """A `SplitDataModule` over questions about images."""
+    """A `SplitDataModule` over a `VQADataset`; a set's own module names the class and opens it.
+
+    Where a release has no validation split, a tenth of the training groups (images, patients)
+    is set apart as one.
+    """
+
+    source: ClassVar[type[VQADataset]]
+    """The data set class: its split names and its rule for scoring answers."""
+
+    def open(self, split: str) -> VQADataset:
+        """Return a split by the release's own name."""
+        raise NotImplementedError
+
+    @property
+    def answer_rule(self) -> AnswerRule:
+        """Return how the set's answers are scored."""
+        return self.source.rule
+
+    def dataset(self, split: Split) -> VQADataset:
+        """Return a split."""
+        if split == "test":
+            return self.open(self.source.test_split)
+        if self.source.val_split is not None:
+            return self.open("train" if split == "train" else self.source.val_split)
+        samples = self.open("train").samples
+        train, val = split_by_group(samples, (0.9, 0.1), self.run_seed, "validation")
+        return VQADataset(split, train if split == "train" else val)
 
     def samples(self, split: Split) -> Sequence[VQASample]:
         """Return the samples of a split, capped."""
@@ -168,3 +219,8 @@ class VQADataModule(SplitDataModule[VQASample]):
     def members(self) -> Sequence[VQASample]:
         """Return the samples that are trained on."""
         return self.samples("train")
+
+    def draw(self, whole: Dataset[VQASample], cap: int) -> list[int]:
+        """Return the numbers of at most ``cap`` samples, whole images as far as possible."""
+        rows = ((whole[index].group_id, index) for index in range(len(cast(Sized, whole))))
+        return sample_by_group(rows, cap, self.run_seed)

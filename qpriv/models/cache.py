@@ -16,6 +16,9 @@ from .batch import VQABatch
 from .features import VisualFeatures
 from .vision_language import VisionLanguageModel
 
+CHUNK = 16
+"""Images that pass an encoder at once."""
+
 Rows = Mapping[str, Tensor]
 """Named tensors with one row a key."""
 
@@ -111,30 +114,25 @@ class FeatureCache:
 
     def __call__(self, batch: VQABatch) -> VisualFeatures:
         """Return the features of a batch, on the device of its model."""
-        model, stores = self.model, self.stores
+        model = self.model
         batch = batch.to(model.device)
-        pixels, mask = batch.sensitivity_pixels, batch.question_mask.bool()
+        crops, mask = batch.sensitivity_pixels, batch.question_mask.bool()
         questions = [ids[row] for ids, row in zip(batch.question_ids, mask, strict=True)]
+
+        def images(rows: Tensor) -> Rows:
+            return model.encode_images(batch.pixel_values[rows])
+
+        def sensitivity(rows: Tensor) -> Rows:
+            return {"sensitivity": model.encode_sensitivity(crops[rows])}
+
+        def question(rows: Tensor) -> Rows:
+            ids = questions[int(rows)][None]
+            return {"question": model.encode_questions(ids, torch.ones_like(ids))}
+
         found = {
-            **cached(
-                stores["image"],
-                batch.pixel_values,
-                lambda rows: model.encode_images(batch.pixel_values[rows]),
-            ),
-            **cached(
-                stores["sensitivity"],
-                pixels,
-                lambda rows: {"sensitivity": model.encode_sensitivity(pixels[rows])},
-            ),
-            **cached(
-                stores["question"],
-                questions,
-                lambda rows: {
-                    "question": model.encode_questions(
-                        batch.question_ids[rows], batch.question_mask[rows]
-                    )
-                },
-            ),
+            **cached(self.stores["image"], list(batch.pixel_values), images, CHUNK),
+            **cached(self.stores["sensitivity"], list(crops), sensitivity, CHUNK),
+            **cached(self.stores["question"], questions, question, 1),
         }
         return VisualFeatures(
             **{name: tensor.to(model.device) for name, tensor in found.items()},
@@ -144,23 +142,30 @@ class FeatureCache:
 
 
 def cached(
-    store: TensorStore, inputs: Sequence[Tensor] | Tensor, compute: Callable[[Tensor], Rows]
+    store: TensorStore, inputs: Sequence[Tensor], compute: Callable[[Tensor], Rows], chunk: int
 ) -> dict[str, Tensor]:
     """Return the stored rows of some inputs, computing and storing those that are missing.
 
     Args:
         store: Where they are kept.
-        inputs: What is computed from, an input a row.
-        compute: From the numbers of some rows (LongTensor) to their features. It must treat
-            every row by itself.
+        inputs: What is computed from.
+        compute: From the numbers of ``chunk`` inputs (LongTensor) to their features.
+        chunk: How many inputs are computed at once, always: matrix products of another size
+            may differ in the last bit, and a feature must not depend on its neighbours.
     """
     keys = [content_key(row) for row in inputs]
-    missing: dict[str, int] = {}
-    for row, key in enumerate(keys):
-        if key not in store:
-            missing.setdefault(key, row)
-    if missing:
-        store.write(list(missing), compute(torch.tensor(list(missing.values()))))
+    first = {key: row for row, key in reversed(list(enumerate(keys)))}
+    missing = sorted((row, key) for key, row in first.items() if key not in store)
+    parts = []
+    for start in range(0, len(missing), chunk):
+        rows = [row for row, _ in missing[start : start + chunk]]
+        full = rows + rows[-1:] * (chunk - len(rows))
+        part = compute(torch.tensor(full))
+        parts.append({name: value[: len(rows)] for name, value in part.items()})
+    if parts:
+        names = parts[0].keys()
+        stacked = {name: torch.cat([part[name] for part in parts]) for name in names}
+        store.write([key for _, key in missing], stacked)
     return store.read(keys)
 
 

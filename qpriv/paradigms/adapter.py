@@ -27,6 +27,8 @@ def fresh_adapter(model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> 
     modes = {name: module.training for name, module in model.named_modules()}
     before = model.llava.active_adapter if isinstance(model.llava, PeftModel) else None
     model.add_lora(recipe.rank, recipe.alpha, recipe.dropout, seed, SHADOW)
+    if before is not None:
+        model.llava.set_adapter(SHADOW)
     try:
         yield SHADOW
     finally:

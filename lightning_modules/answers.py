@@ -1,0 +1,115 @@
+"""`Answered`: what became of one question in an evaluation, and the figures made of many."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from qpriv.datasets.sample import AnswerRule
+from qpriv.metrics.answers import score_sample
+from qpriv.metrics.intervals import mean_interval
+from qpriv.models.batch import VQABatch
+from qpriv.models.features import VisualFeatures
+from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.pruning.decision import PruningDecision
+from qpriv.result import Result
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """One answered question, as it travels between processes and into ``predictions.jsonl``.
+
+    Args:
+        key: ``dataset/split/qid``.
+        group: The image or patient, prefixed by the data set.
+        question_type: Kind of the question, or empty.
+        prediction: The answer.
+        score: Its score in [0, 1]; None without a gold answer.
+        loss: Mean cross-entropy of the gold answer's tokens in nats; None without one.
+        kept: Visual tokens that were kept.
+    """
+
+    key: str
+    group: str
+    question_type: str
+    prediction: str
+    score: float | None
+    loss: float | None
+    kept: int
+
+    @property
+    def dataset(self) -> str:
+        """Return ``dataset/split``."""
+        return self.key.rsplit("/", 1)[0]
+
+
+def answer_batch(
+    model: VisionLanguageModel,
+    batch: VQABatch,
+    features: VisualFeatures,
+    decision: PruningDecision,
+    rule: AnswerRule,
+    max_new_tokens: int,
+) -> list[Answered]:
+    """Return what a model says to a batch; scores and losses are there where gold answers are."""
+    predictions = model.answer(batch, features, decision, max_new_tokens=max_new_tokens)
+    log_probs = model.answer_log_probs(batch, features, decision).mean_log_prob.tolist()
+    rows = zip(batch.samples, predictions, log_probs, decision.counts.tolist(), strict=True)
+    return [
+        Answered(
+            key=sample.key,
+            group=f"{sample.dataset}/{sample.group_id}",
+            question_type=str(sample.meta.get("question_type", "")),
+            prediction=prediction,
+            score=score_sample(prediction, sample, rule) if sample.answer else None,
+            loss=-log_prob if sample.answer else None,
+            kept=kept,
+        )
+        for sample, prediction, log_prob, kept in rows
+    ]
+
+
+def distinct(rows: Iterable[Answered]) -> list[Answered]:
+    """Return the rows in the order of their keys, each key once.
+
+    Processes hand in their rows in any order; figures must not depend on how many there were.
+    """
+    return [row for _, row in sorted({row.key: row for row in rows}.items())]
+
+
+def figures(rows: Sequence[Answered], stage: str) -> list[Result]:
+    """Return accuracy in total and by question type, kept tokens and loss, with intervals."""
+    scored = [row for row in rows if row.score is not None]
+    kinds = sorted({row.question_type for row in scored} - {""})
+    results = [_mean("accuracy", scored, [row.score for row in scored])]
+    for kind in kinds:
+        of_kind = [row for row in scored if row.question_type == kind]
+        results.append(_mean(f"accuracy/{kind}", of_kind, [row.score for row in of_kind]))
+    known = [row for row in rows if row.loss is not None]
+    results.append(_mean(f"{stage}/loss", known, [row.loss for row in known], unit="nats"))
+    results.append(_mean("kept_tokens", rows, [row.kept for row in rows], unit="tokens"))
+    return results
+
+
+def write_predictions(path: Path, rows: Sequence[Answered]) -> None:
+    """Write a line a question: its key, the answer, and what is known of it."""
+    lines = [msgspec.json.encode(row) for row in rows]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def _mean(
+    name: str, rows: Sequence[Answered], values: Sequence[float | None], unit: str = ""
+) -> Result:
+    groups = [row.group for row in rows]
+    dataset = " + ".join(sorted({row.dataset for row in rows}))
+    if not rows:
+        return Result(name=name, value=None, n=0, unit=unit, status="not applicable")
+    numbers = np.asarray(values, dtype=np.float64)
+    return Result(
+        name=name,
+        value=float(numbers.mean()),
+        n=len(set(groups)),
+        unit=unit,
+        ci=mean_interval(numbers, groups),
+        dataset=dataset,
+    )

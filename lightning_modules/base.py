@@ -1,0 +1,136 @@
+"""`TrainedOnly`: what every module of the suite shares, around whatever it trains."""
+
+import os
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import lightning as L
+import torch
+import torch.distributed as dist
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor, nn
+
+from qpriv.errors import CheckpointError, ConfigError
+from qpriv.paradigms.recipe import Schedule, warmed_up
+
+_IDENTITY = "qpriv_base"
+Row = TypeVar("Row")
+
+
+class TrainedOnly(L.LightningModule):
+    """A module whose checkpoints hold the trained weights, and nothing that was merely loaded.
+
+    Weights are loaded in ``configure_model``, after the data was read, so that a missing folder
+    or an empty split is reported before a large model is.
+    """
+
+    monitor: ClassVar[str] = "val/loss"
+    """The metric whose best epoch is kept."""
+
+    monitor_mode: ClassVar[Literal["min", "max"]] = "min"
+    """Whether less or more of it is better."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__()
+        # the frozen weights are in no checkpoint; `on_load_checkpoint` checks the keys instead
+        self.strict_loading = False
+        self._seed = seed
+
+    @abstractmethod
+    def frozen_identity(self) -> Mapping[str, str]:
+        """Return what the trained weights only make sense with, such as the backbone's digest."""
+
+    @abstractmethod
+    def export(self, folder: Path) -> None:
+        """Write what was trained so that it can be used without a trainer."""
+
+    @property
+    def seed(self) -> int:
+        """Return the seed of the run: ``seed``, or what `seed_everything` was given, or 0."""
+        given = self._seed
+        return given if given is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
+
+    @property
+    def run_folder(self) -> Path:
+        """Return where this run writes."""
+        return Path(self.trainer.default_root_dir)
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """Return the trained parameters by name."""
+        return {name: value for name, value in self.named_parameters() if value.requires_grad}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the trained weights, and name what they belong to."""
+        names = self.trained()
+        checkpoint["state_dict"] = {
+            name: value for name, value in checkpoint["state_dict"].items() if name in names
+        }
+        checkpoint[_IDENTITY] = dict(self.frozen_identity())
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse a checkpoint that belongs to something else.
+
+        Raises:
+            CheckpointError: If the base model, or any name or shape, differs.
+        """
+        stored, own = checkpoint.get(_IDENTITY, {}), self.frozen_identity()
+        for key, value in own.items():
+            if stored.get(key) != value:
+                raise CheckpointError(
+                    f"it was trained on {key} {stored.get(key)}, this is {value}",
+                    where="--ckpt_path",
+                    remedy=f"give the {key} it was trained on",
+                )
+        check_names(self.trained(), checkpoint["state_dict"])
+
+    def scheduled(
+        self, schedule: Schedule, warmup: float, optimizer: torch.optim.Optimizer
+    ) -> OptimizerLRSchedulerConfig:
+        """Return an optimiser with its schedule over all steps of this fit.
+
+        Raises:
+            ConfigError: If the schedule needs an end and the fit has none.
+        """
+        steps = self.trainer.estimated_stepping_batches
+        if steps == float("inf"):
+            raise ConfigError(
+                f"schedule {schedule} needs to know the number of steps",
+                where="--trainer.max_epochs",
+                remedy="give max_epochs or max_steps",
+            )
+        scheduler = warmed_up(optimizer, schedule, warmup, int(steps))
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+
+def check_names(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    """Check that a state fits a module exactly: a partial load trains on, silently wrong.
+
+    Raises:
+        CheckpointError: If a name is missing, unknown, or of another shape.
+    """
+    problems = {
+        "misses": sorted(own.keys() - given.keys()),
+        "has unknown": sorted(given.keys() - own.keys()),
+        "misshapes": sorted(n for n in own.keys() & given.keys() if own[n].shape != given[n].shape),
+    }
+    for verb, names in problems.items():
+        if names:
+            raise CheckpointError(
+                f"it {verb} {len(names)} trained weights of {len(own)}, such as {names[0]}",
+                where="--ckpt_path",
+                remedy="give the settings it was trained with",
+            )
+
+
+def gather(rows: list[Row]) -> list[Row]:
+    """Return the rows of every process, on every process."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return rows
+    shares: list[list[Row]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(shares, rows)
+    return [row for share in shares for row in share]

@@ -1,0 +1,64 @@
+"""What a backbone's ``config.json`` tells: settings are checked against it before weights load."""
+
+from dataclasses import dataclass
+
+from qpriv.errors import ConfigError
+from qpriv.models.loading import patch_grid, read_config
+from qpriv.models.registry import resolve_backbone
+from qpriv.pruning.policy import PruningPolicy
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a LLaVA.
+
+    Args:
+        layers: Decoder layers.
+        patches: Visual tokens before pruning.
+    """
+
+    layers: int
+    patches: int
+
+
+def read_shape(backbone: str) -> Shape:
+    """Return the sizes of a backbone, from its configuration alone.
+
+    Raises:
+        ModelError: If there is no such backbone, or it is no LLaVA.
+    """
+    config = read_config(resolve_backbone(backbone).llava)
+    rows, columns = patch_grid(config)
+    return Shape(config.text_config.num_hidden_layers, rows * columns)
+
+
+def check_cuts(cuts: tuple[int, ...] | None, shape: Shape) -> tuple[int, ...]:
+    """Return the cuts, in the middle of the decoder if there are none.
+
+    Raises:
+        ConfigError: If a cut is not inside the decoder, or they do not ascend.
+
+    >>> check_cuts(None, Shape(layers=8, patches=64))
+    (4,)
+    """
+    if cuts is None:
+        return (shape.layers // 2,)
+    for cut in cuts:
+        if not 0 <= cut < shape.layers:
+            raise ConfigError(
+                f"cut {cut} is beyond the decoder's {shape.layers} layers",
+                where="cuts",
+                remedy=f"choose 0 to {shape.layers - 1}",
+            )
+    if not cuts or list(cuts) != sorted(set(cuts)):
+        raise ConfigError(f"cuts are {list(cuts)}", remedy="give one or more, ascending")
+    return tuple(cuts)
+
+
+def check_policy(policy: PruningPolicy, shape: Shape) -> None:
+    """Check a policy against the number of patches.
+
+    Raises:
+        ConfigError: If its ``k_min`` exceeds them.
+    """
+    policy.counts((0.0,), shape.patches)

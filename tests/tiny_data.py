@@ -1,0 +1,30 @@
+"""A data module of noise images, for tests of training and of the command line."""
+
+from dataclasses import dataclass
+
+from datamodules import VQADataModule
+from qpriv.datasets.base import VQADataset
+from tests.tiny_models import random_samples
+
+
+class NoiseVQA(VQADataset):
+    """Noise images with a few questions; the splits are different images."""
+
+    def __init__(self, split: str, size: int) -> None:
+        super().__init__(split, random_samples(size, seed=("train", "val", "test").index(split)))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Noise(VQADataModule):
+    """`NoiseVQA` as a data module.
+
+    Args:
+        size: Samples of a split.
+    """
+
+    source = NoiseVQA
+    size: int = 11
+    batch_size: int = 4
+
+    def open(self, split: str) -> NoiseVQA:
+        return NoiseVQA(split, self.size)

@@ -10,9 +10,14 @@ import torch
 from torch import Tensor, nn
 from transformers.models.llava.modeling_llava import LlavaModel
 
-from qpriv.boundary.transcript import Direction, Kind, Span, Transcript
 from qpriv.errors import ConfigError
+from qpriv.models.batch import VQABatch
+from qpriv.models.sequences import TokenSelection
 from qpriv.models.vision_language import VisionLanguageModel
+
+from .codecs import Codec, native, squared_error
+from .padding import check_bucket, filled
+from .transcript import Direction, Kind, Span, Transcript
 
 Stage = Callable[[Tensor, Tensor], Tensor]
 """Changes a tensor ``[B, S, d]`` given which tokens are real ``[B, S]``: a codec, noise, a hijack."""
@@ -37,8 +42,9 @@ class Crossing:
     With no stage given the hook only looks: it returns None, and the model computes as if it
     were not there, bit for bit, in its loss and in every gradient. A stage changes what passes:
     what crosses (and is recorded and counted) is what lies between ``encode`` and ``decode``, for
-    the gradient between ``encode_gradient`` and ``decode_gradient``. A codec fills both, a
-    defence's noise only ``encode``, a hijacking server (FSHA) only ``encode_gradient``.
+    the gradient between ``encode_gradient`` and ``decode_gradient``. A learned bottleneck fills
+    both, a defence's noise only ``encode``, a hijacking server (FSHA) only ``encode_gradient``.
+    The codec then writes either for the wire; recorded is what the receiver reads.
 
     It works in training, with gradient checkpointing (the hook stays outside the recomputed part),
     in evaluation and in `generate`.
@@ -53,9 +59,11 @@ class Crossing:
         decode: Applied to the activations by their receiver.
         encode_gradient: Applied to the gradient by its sender.
         decode_gradient: Applied to the gradient by its receiver.
+        codec: How numbers are written for the wire; None writes them as they are computed.
+        bucket: Messages are filled to a multiple of so many tokens a sample.
 
     Raises:
-        ConfigError: If the model has no such layer.
+        ConfigError: If the model has no such layer, or the bucket holds no token.
     """
 
     def __init__(
@@ -70,9 +78,13 @@ class Crossing:
         decode: Stage | None = None,
         encode_gradient: Stage | None = None,
         decode_gradient: Stage | None = None,
+        codec: Codec | None = None,
+        bucket: int = 1,
     ) -> None:
         check_cut(model, cut)
+        check_bucket(bucket)
         self.model, self.cut, self.transcript, self.direction = model, cut, transcript, direction
+        self.codec, self.bucket = codec, bucket
         self.gradients = gradients
         self.encode, self.decode = encode, decode
         self.encode_gradient, self.decode_gradient = encode_gradient, decode_gradient
@@ -111,9 +123,10 @@ class Crossing:
         if layout is None:
             raise RuntimeError("a decoder layer ran without its model: call the whole model")
         crossing = hidden if self.encode is None else self.encode(hidden, layout.real)
-        self._record(Kind.ACTIVATION, self.direction, crossing, layout)
+        received = crossing if self.codec is None else self.codec.through(crossing)
+        self._record(Kind.ACTIVATION, self.direction, crossing, received, layout)
         self._watch_gradient(crossing, layout)
-        received = crossing if self.decode is None else self.decode(crossing, layout.real)
+        received = received if self.decode is None else self.decode(received, layout.real)
         if received is hidden:
             return None
         if args:
@@ -121,32 +134,40 @@ class Crossing:
         return args, {**kwargs, "hidden_states": received}
 
     def _watch_gradient(self, crossing: Tensor, layout: _Layout) -> None:
-        stages = [stage for stage in (self.encode_gradient, self.decode_gradient) if stage]
-        if not crossing.requires_grad or not (self.gradients or stages):
+        stages = (self.encode_gradient, self.decode_gradient, self.codec)
+        if not crossing.requires_grad or not (self.gradients or any(stages)):
             return
 
         def turn_back(gradient: Tensor) -> Tensor | None:
             sent = gradient
             if self.encode_gradient is not None:
                 sent = self.encode_gradient(gradient, layout.real)
+            received = sent if self.codec is None else self.codec.round_trip(sent)
             if self.gradients:
-                self._record(Kind.GRADIENT, self.direction.reverse, sent, layout)
+                self._record(Kind.GRADIENT, self.direction.reverse, sent, received, layout)
             if self.decode_gradient is not None:
-                sent = self.decode_gradient(sent, layout.real)
-            return None if sent is gradient else sent
+                received = self.decode_gradient(received, layout.real)
+            return None if received is gradient else received
 
         crossing.register_hook(turn_back)  # type: ignore[no-untyped-call]
 
-    def _record(self, kind: Kind, direction: Direction, padded: Tensor, layout: _Layout) -> None:
+    def _record(
+        self, kind: Kind, direction: Direction, sent: Tensor, received: Tensor, layout: _Layout
+    ) -> None:
         if self.transcript is None:
             return
+        rows = layout.rows(received)
+        codec = self.codec or native(sent.dtype)
+        tokens = sum(filled(len(row), self.bucket) for row in rows)
         self.transcript.add(
             self.cut,
             kind,
             direction,
-            layout.rows(padded),
+            rows,
             spans=layout.spans,
             prefill=layout.prefill,
+            num_bytes=tokens * codec.token_bytes(sent.shape[-1]),
+            distortion=None if received is sent else squared_error(layout.rows(sent), rows),
         )
         if kind is Kind.ACTIVATION and layout.prefill:
             self._record_layout(direction, layout)
@@ -184,6 +205,17 @@ def record(
             crossing = Crossing(model, cut, transcript, direction=direction, gradients=gradients)
             stack.enter_context(crossing)
         yield transcript
+
+
+def activation_bytes(
+    model: VisionLanguageModel, batch: VQABatch, decision: TokenSelection | None
+) -> Tensor:
+    """Return the size of each sample's activations at any cut, ``(k + T) d b``, ``[B]`` int64.
+
+    Nothing runs for it. The gradient that comes back is as large.
+    """
+    tokens = model.sequences(batch, decision).attention_mask.sum(dim=1)
+    return tokens * model.hidden_size * next(model.language_model.parameters()).element_size()
 
 
 def check_cut(model: VisionLanguageModel, cut: int) -> None:

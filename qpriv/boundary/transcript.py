@@ -19,6 +19,8 @@ class Kind(StrEnum):
     LENGTHS = "lengths"
     POSITIONS = "positions"
     ADAPTER = "adapter"
+    OPTIMIZER = "optimizer"
+    NORM = "norm"
 
 
 class Direction(StrEnum):
@@ -44,8 +46,11 @@ class Message:
         rows: For each sample the real (unpadded) tokens, ``[T_i, d]``; empty where only bytes
             were counted.
         spans: For each row where the image tokens lie; empty where unknown.
-        num_bytes: Exact size of the rows.
+        num_bytes: Exact size of what crossed: the rows, or their encoded form.
         prefill: False for the single tokens of a generation after its first pass.
+        client: The client at the other end.
+        names: For each row the weight it belongs to; empty for rows of tokens.
+        distortion: Sums of squares of what a lossy codec lost and of what it was given.
     """
 
     cut: int
@@ -55,6 +60,9 @@ class Message:
     spans: tuple[Span, ...] = ()
     num_bytes: int = 0
     prefill: bool = True
+    client: int = 0
+    names: tuple[str, ...] = ()
+    distortion: tuple[float, float] | None = None
 
 
 @dataclass
@@ -66,6 +74,7 @@ class Transcript:
 
     Args:
         store: Keep the tensors on the CPU; without it only sizes are kept.
+        client: The client whose messages are added.
 
     >>> import torch
     >>> transcript = Transcript()
@@ -76,6 +85,7 @@ class Transcript:
 
     store: bool = True
     messages: list[Message] = field(default_factory=list)
+    client: int = 0
 
     def add(
         self,
@@ -86,11 +96,35 @@ class Transcript:
         *,
         spans: Sequence[Span] = (),
         prefill: bool = True,
+        names: Sequence[str] = (),
+        num_bytes: int | None = None,
+        distortion: tuple[float, float] | None = None,
     ) -> None:
-        """Append one message; the tensors are copied to the CPU without their graph."""
+        """Append one message; the tensors are copied to the CPU without their graph.
+
+        ``num_bytes`` is given where the rows crossed in another form than that of the tensors.
+        """
         kept = tuple(row.detach().to("cpu", copy=True) for row in rows) if self.store else ()
         size = sum(row.numel() * row.element_size() for row in rows)
-        self.messages.append(Message(cut, kind, direction, kept, tuple(spans), size, prefill))
+        self.messages.append(
+            Message(
+                cut,
+                kind,
+                direction,
+                kept,
+                tuple(spans),
+                size if num_bytes is None else num_bytes,
+                prefill,
+                self.client,
+                tuple(names),
+                distortion,
+            )
+        )
+
+    def weights(self, kind: Kind = Kind.ADAPTER) -> list[dict[str, Tensor]]:
+        """Return the sets of named weights that crossed, such as the updates of a round."""
+        chosen = [message for message in self.messages if message.kind == kind]
+        return [dict(zip(message.names, message.rows, strict=True)) for message in chosen]
 
     def num_bytes(self, *, kind: Kind | None = None, direction: Direction | None = None) -> int:
         """Return how many bytes crossed, of one kind or direction or in all."""

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from qpriv.boundary import Crossing, Direction, Kind, Transcript, record
+from qpriv.boundary.crossing import activation_bytes
 from qpriv.errors import ConfigError
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.pruning.decision import PruningDecision
@@ -96,6 +97,7 @@ def test_bytes_are_the_closed_form(model: VisionLanguageModel) -> None:
     assert transcript.num_bytes(kind=Kind.GRADIENT, direction=Direction.DOWN) == expected
     assert transcript.num_bytes(kind=Kind.LENGTHS) == 4 * 8
     assert transcript.num_bytes() == 2 * expected + 32
+    assert int(activation_bytes(model, batch, decision).sum()) == expected
     with record(model, (CUT,), store=False) as sizes:
         model(batch, None, decision)
     assert sizes.num_bytes(kind=Kind.ACTIVATION) == expected

@@ -1,0 +1,39 @@
+"""Message sizes in steps: how many tokens were kept is hidden from whoever sees sizes only.
+
+The size of an encrypted message tells a bystander on the network how many tokens it holds, and
+so how much of the image was pruned. Filled up to the next multiple of a bucket, it tells only
+the bucket. The receiver still learns the true length, which it needs for its attention mask: a
+server is told ``k`` by construction, and only keeping the same ``k`` for all hides it there.
+"""
+
+from collections.abc import Sequence
+
+from qpriv.errors import ConfigError
+
+
+def check_bucket(bucket: int) -> None:
+    """Check a bucket.
+
+    Raises:
+        ConfigError: If it holds no token.
+    """
+    if bucket < 1:
+        raise ConfigError(f"bucket is {bucket}", remedy="choose 1 (no filling) or more tokens")
+
+
+def filled(length: int, bucket: int) -> int:
+    """Return the number of tokens that are sent for ``length`` real ones.
+
+    >>> [filled(length, 16) for length in (0, 1, 16, 17)]
+    [0, 16, 16, 32]
+    """
+    return -(-length // bucket) * bucket
+
+
+def padding_cost(lengths: Sequence[int], bucket: int) -> int:
+    """Return how many tokens are sent that nobody reads.
+
+    >>> padding_cost([30, 33], 16)
+    17
+    """
+    return sum(filled(length, bucket) - length for length in lengths)

@@ -1,0 +1,74 @@
+"""`Traffic`: how much crossed, by kind and direction, over many transcripts."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from math import sqrt
+
+from .transcript import Direction, Kind, Transcript
+
+
+class Traffic:
+    """Exact sums of bytes, and what lossy codecs cost, over a step, a round or an epoch.
+
+    >>> import torch
+    >>> transcript = Transcript(store=False)
+    >>> transcript.add(4, Kind.ACTIVATION, Direction.UP, [torch.zeros(3, 8)])
+    >>> traffic = Traffic()
+    >>> traffic.add(transcript, samples=1)
+    >>> traffic.num_bytes(direction=Direction.UP), traffic.by_kind()
+    (96, {'activation/up': 96})
+    """
+
+    def __init__(self) -> None:
+        self._bytes: Counter[str] = Counter()
+        self._lost: defaultdict[str, float] = defaultdict(float)
+        self._sent: defaultdict[str, float] = defaultdict(float)
+        self.samples = 0
+
+    def add(self, transcript: Transcript, samples: int) -> None:
+        """Add what a transcript counted for a number of samples."""
+        self.samples += samples
+        for message in transcript.messages:
+            self._bytes[f"{message.kind}/{message.direction}"] += message.num_bytes
+            if message.distortion is not None:
+                self._lost[message.kind] += message.distortion[0]
+                self._sent[message.kind] += message.distortion[1]
+
+    def num_bytes(self, *, kind: Kind | None = None, direction: Direction | None = None) -> int:
+        """Return the bytes of one kind or direction, or of all."""
+        return sum(
+            size
+            for key, size in self._bytes.items()
+            if (kind is None or key.startswith(f"{kind}/"))
+            and (direction is None or key.endswith(f"/{direction}"))
+        )
+
+    def by_kind(self) -> dict[str, int]:
+        """Return the bytes by ``kind/direction``."""
+        return dict(sorted(self._bytes.items()))
+
+    def codec_error(self) -> dict[str, float]:
+        """Return the relative root mean square error of what arrived, by kind.
+
+        Empty where nothing was lost.
+        """
+        return {
+            kind: sqrt(self._lost[kind] / sent) if sent else 0.0
+            for kind, sent in sorted(self._sent.items())
+        }
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """Return everything as plain numbers, for a checkpoint."""
+        return {
+            "bytes": dict(self._bytes),
+            "lost": dict(self._lost),
+            "sent": dict(self._sent),
+            "samples": {"": self.samples},
+        }
+
+    def load(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        """Take back what `state` returned."""
+        self._bytes = Counter({key: int(size) for key, size in state["bytes"].items()})
+        self._lost = defaultdict(float, state["lost"])
+        self._sent = defaultdict(float, state["sent"])
+        self.samples = int(state["samples"][""])

@@ -32,6 +32,7 @@ class BagSample:
         image: Where the pixels come from.
         sensitive: Whether something sensitive can be seen anywhere: all that is trained on.
         sensitive_boxes: Where it is, for measuring only; None where unknown.
+        group_id: What must not straddle two splits: the person or patient where known.
     """
 
     dataset: str
@@ -41,6 +42,7 @@ class BagSample:
     image: ImageSource
     sensitive: bool
     sensitive_boxes: tuple[Box, ...] | None = None
+    group_id: str = ""
 
     @property
     def key(self) -> str:

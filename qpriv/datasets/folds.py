@@ -6,7 +6,7 @@ has, and two purposes with one seed are independent.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -67,6 +67,35 @@ def sample_by_group(
             total -= len(held.pop(name)[1])
     drawn = [pair for _, pairs in sorted(held.values(), key=lambda item: item[0]) for pair in pairs]
     return [row for _, row in sorted(drawn[:cap], key=lambda pair: pair[0])]
+
+
+def assign_groups(
+    groups: Iterable[str], shares: Mapping[str, float], seed: int, purpose: str
+) -> dict[str, str]:
+    """Return the split of every group, for releases that come without one.
+
+    Args:
+        groups: Names of the groups, in any order and as often as they occur.
+        shares: Share of the groups for each split, in sum 1. A split with a share above 0 gets a
+            group at least, where there are enough.
+        seed: Seed of the division.
+        purpose: Name of the division, such as the set's; others are independent.
+
+    >>> sorted(assign_groups("aabbc", {"train": 0.9, "val": 0.1}, 0, "doc").values())
+    ['train', 'train', 'val']
+    """
+    names = [name for name, share in shares.items() if share > 0]
+    distinct = set(groups)
+    ranked = sorted(distinct, key=lambda group: (group_rank(group, seed, purpose), group))
+    split_of: dict[str, str] = {}
+    start, share = 0, 0.0
+    for place, name in enumerate(names, start=1):
+        share += shares[name]
+        stop = max(round(share * len(ranked)), start + 1)
+        stop = min(stop, max(len(ranked) - (len(names) - place), start))
+        split_of.update(dict.fromkeys(ranked[start:stop], name))
+        start = stop
+    return split_of
 
 
 def split_by_group(

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from .base import VQADataset
-from .folds import group_rank
+from .folds import assign_groups
 from .json_stream import iter_records
 from .mirrors import iter_mirror
 from .reading import as_text, draw, has_gold, parse_answer_type
@@ -123,9 +123,10 @@ def _carved(
     report: DataReport,
 ) -> list[tuple[str, VQASample]]:
     """Return the rows of the carved validation images, or those of the others."""
-    ranked = sorted({group for group, _ in rows}, key=lambda group: group_rank(group, seed, "val"))
-    carved = set(ranked[: round(fraction * len(ranked))])
-    kept = [(group, sample) for group, sample in rows if (group in carved) is validation]
+    shares = {"val": fraction, "train": 1 - fraction}
+    split_of = assign_groups((group for group, _ in rows), shares, seed, "val")
+    split = "val" if validation else "train"
+    kept = [(group, sample) for group, sample in rows if split_of[group] == split]
     other = "train" if validation else "the carved val"
     report.drop(f"image belongs to {other}", len(rows) - len(kept))
     return kept

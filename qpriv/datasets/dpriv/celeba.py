@@ -1,0 +1,115 @@
+"""CelebA: aligned faces of celebrities with 40 attributes."""
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+from qpriv.datasets.files import DataFile, read_data
+from qpriv.datasets.report import DataReport
+from qpriv.datasets.tree import FileTree
+from qpriv.errors import DataError
+
+from .image_set import ImageSet, LabelledImage
+
+NUM_ATTRIBUTES = 40
+_PARTITIONS = {"0": "train", "1": "val", "2": "test"}
+_REMEDY = (
+    "accept CelebA's agreement at https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and unpack "
+    "img_align_celeba and the list files"
+)
+
+
+class CelebA(ImageSet):
+    """CelebA as released (``.txt`` lists) or as on Kaggle (``.csv`` lists, nested image folder).
+
+    Splits are the release's own partition. A person (``identity_CelebA.txt``) is a group where
+    the file is there, an image otherwise.
+
+    CelebA may be used for non-commercial research only, and no part of it, nor anything derived
+    from it, may be passed on.
+
+    Reference: Liu et al., "Deep Learning Face Attributes in the Wild", ICCV 2015.
+
+    Args:
+        root: Folder or archive with the lists and the images.
+        split: ``train``, ``val`` or ``test``.
+        cap: Largest number of images, drawn by person; all where None.
+        seed: Seed of the draw.
+
+    Raises:
+        DataError: If a file is missing or broken.
+    """
+
+    name = "CelebA"
+    sensitive = True
+
+    def __init__(
+        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
+    ) -> None:
+        self.check_split(split)
+        tree, report = FileTree(root), DataReport(self.name, split)
+        super().__init__(split, _images(tree, split, report), report, cap, seed)
+
+
+def _images(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+    attributes = _list_file(tree, "list_attr_celeba")
+    partition = dict(_rows(_list_file(tree, "list_eval_partition"), 1))
+    identities = tree.find("identity_CelebA.txt", "identity_CelebA.csv")
+    identity_of = dict(_rows(identities, 1)) if identities else {}
+    report.files = (attributes.name,)
+    images, names = tree.images(), _attribute_names(attributes, report)
+    for image_id, values in _rows(attributes, NUM_ATTRIBUTES):
+        report.read += 1
+        where = _PARTITIONS.get(partition[image_id][0]) if image_id in partition else None
+        if where != split:
+            report.drop(f"belongs to {where}" if where else "not in the partition file")
+            continue
+        person = identity_of.get(image_id, [""])[0]
+        yield LabelledImage(
+            dataset="CelebA",
+            split=split,
+            image_id=image_id,
+            group_id=f"celeba/person {person}" if person else f"celeba/{image_id}",
+            image=images.source(image_id, attributes.name),
+            labels=tuple(name for name, value in zip(names, values, strict=True) if value == "1"),
+            meta={"identity": int(person) if person.isdecimal() else None},
+        )
+
+
+def _list_file(tree: FileTree, stem: str) -> DataFile:
+    return tree.require(f"{stem}.txt", f"{stem}.csv", remedy=_REMEDY)
+
+
+def _lines(file: DataFile) -> Iterator[list[str]]:
+    """Yield the words of every line; a ``.csv`` is parted by commas, a ``.txt`` by blanks."""
+    text = read_data(file).decode("utf-8", errors="replace")
+    comma = "," if ".csv" in file.name else None
+    return (line.strip().split(comma) for line in text.splitlines() if line.strip())
+
+
+def _attribute_names(file: DataFile, report: DataReport) -> list[str]:
+    first, second = islice(chain(_lines(file), ([], [])), 2)
+    header = first[1:] if ".csv" in file.name else second
+    if len(header) != NUM_ATTRIBUTES:
+        raise DataError(
+            f"{len(header)} attribute names instead of {NUM_ATTRIBUTES}",
+            where=file.name,
+            remedy=_REMEDY,
+        )
+    if header is second:
+        report.notes.append(f"{file.name} announces {first[0]} images")
+    return [name.strip() for name in header]
+
+
+def _rows(file: DataFile, width: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield image name and values of the lines that have an image name; headers have none."""
+    for number, words in enumerate(_lines(file), start=1):
+        if not words[0].lower().endswith((".jpg", ".png")):
+            continue
+        if len(words) != width + 1:
+            raise DataError(
+                f"{len(words) - 1} values instead of {width}",
+                where=f"{file.name}, line {number}",
+                remedy="the file ends early or was edited: download it again",
+            )
+        yield words[0], [word.strip() for word in words[1:]]

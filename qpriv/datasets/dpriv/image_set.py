@@ -1,0 +1,98 @@
+"""`ImageSet`: a split of an image classification set, and what a parser needs to make one."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch.utils.data import Dataset
+
+from qpriv.datasets.folds import sample_by_group
+from qpriv.datasets.report import DataReport
+from qpriv.datasets.sample import ImageSource, MissingImage
+from qpriv.errors import DataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledImage:
+    """An image with its labels.
+
+    Args:
+        dataset: Name of the set.
+        split: Name of the split.
+        image_id: Id of the image, unique in set and split.
+        group_id: What must never straddle two splits: the patient or person where known.
+        image: Where the pixels come from.
+        labels: The classes, findings or attributes it has.
+        meta: Further fields of the release.
+    """
+
+    dataset: str
+    split: str
+    image_id: str
+    group_id: str
+    image: ImageSource
+    labels: tuple[str, ...]
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ImageSet(Dataset[LabelledImage]):
+    """One split of an image set, capped by group.
+
+    Args:
+        split: Name of the split, one of ``splits``.
+        images: The images of the split.
+        report: The account of what was read.
+        cap: Largest number of images, drawn by group; all where None.
+        seed: Seed of the draw.
+
+    Raises:
+        DataError: If no image is left.
+    """
+
+    name: ClassVar[str]
+    """Name of the set."""
+
+    sensitive: ClassVar[bool]
+    """Whether its images are positive in D_priv."""
+
+    splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+    """Names of the splits."""
+
+    def __init__(
+        self,
+        split: str,
+        images: Iterable[LabelledImage],
+        report: DataReport,
+        cap: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        found = list(images)
+        self.split, self.report = split, report
+        rows = ((image.group_id, image) for image in found)
+        self.samples: Sequence[LabelledImage] = sample_by_group(rows, cap, seed)
+        report.drop(f"beyond the cap of {cap}, drawn by group", len(found) - len(self.samples))
+        report.kept = report.images = len(self.samples)
+        report.missing_images = sum(isinstance(x.image, MissingImage) for x in self.samples)
+        if not found:
+            raise DataError(
+                f"no image of split {split!r}", where=self.name, remedy="check the split files"
+            )
+
+    @classmethod
+    def check_split(cls, split: str) -> None:
+        """Check that the set has a split of this name.
+
+        Raises:
+            DataError: If it has not; lists those it has.
+        """
+        if split not in cls.splits:
+            offered = ", ".join(cls.splits)
+            raise DataError(f"unknown split {split!r}", where=cls.name, remedy=f"use {offered}")
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> LabelledImage:
+        """Return an image with its labels; the pixels stay unread."""
+        return self.samples[index]

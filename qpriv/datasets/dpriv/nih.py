@@ -1,0 +1,170 @@
+"""NIH ChestX-ray14: frontal chest radiographs with text-mined findings."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from qpriv.datasets.files import DataFile, read_data
+from qpriv.datasets.folds import assign_groups
+from qpriv.datasets.report import DataReport
+from qpriv.datasets.sample import Box
+from qpriv.datasets.tree import FileTree
+from qpriv.errors import DataError
+
+from .image_set import ImageSet, LabelledImage
+
+_TABLES = ("Data_Entry_2017_v2020.csv", "Data_Entry_2017.csv")
+_REMEDY = "get Data_Entry_2017 and images_*.tar.gz from https://nihcc.app.box.com/v/ChestXray-NIHCC"
+_COLUMNS = {
+    "imageindex": "image",
+    "findinglabels": "findings",
+    "followup": "follow_up",
+    "patientid": "patient",
+    "patientage": "age",
+    "patientgender": "sex",
+    "patientsex": "sex",  # so headed since 2020
+    "viewposition": "view",
+}
+_NEEDED = ("image", "findings", "patient")
+_YEARS = {"Y": 1.0, "M": 1 / 12, "D": 1 / 365.25, "": 1.0}
+_OLDEST = 120
+_SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
+
+
+class NIHChestXray14(ImageSet):
+    """ChestX-ray14 with any of its table headers, by patient.
+
+    ``test_list.txt`` and ``train_val_list.txt`` part patients as released; ``val`` is carved from
+    the latter by patient. Without the lists, patients are parted 70/10/20.
+
+    Use is free; NIH asks to name the NIH Clinical Center, link to the download site and cite
+    Wang et al., "ChestX-ray8", CVPR 2017.
+
+    Args:
+        root: Folder or archive with ``Data_Entry_2017*.csv`` and ``images_*/images/*.png``.
+        split: ``train``, ``val`` (carved) or ``test``.
+        cap: Largest number of images, drawn by patient; all where None.
+        seed: Seed of the draw.
+
+    Raises:
+        DataError: If a file is missing or broken.
+    """
+
+    name = "NIHChestXray14"
+    sensitive = True
+
+    def __init__(
+        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
+    ) -> None:
+        self.check_split(split)
+        tree, report = FileTree(root), DataReport(self.name, split)
+        super().__init__(split, _images(tree, split, report), report, cap, seed)
+
+
+def _images(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+    table = tree.require(*_TABLES, remedy=_REMEDY)
+    report.files = (table.name,)
+    rows = list(_table(table))
+    split_of = _splits(tree, rows, report)
+    images, boxes = tree.images(), _boxes(tree)
+    for row in rows:
+        report.read += 1
+        name, patient = row["image"], row["patient"]
+        where = split_of.get(name)
+        if where != split:
+            report.drop(f"belongs to {where}" if where else "in neither of the two lists")
+            continue
+        yield LabelledImage(
+            dataset="NIHChestXray14",
+            split=split,
+            image_id=name,
+            group_id=f"nih/patient {patient}",
+            image=images.source(name, table.name),
+            labels=tuple(row["findings"].split("|")),
+            meta={
+                "age": _age(row.get("age", ""), report),
+                "sex": row.get("sex", ""),
+                "view": row.get("view", ""),
+                "follow_up": row.get("follow_up", ""),
+                "boxes": boxes.get(name, ()),
+            },
+        )
+
+
+def _splits(tree: FileTree, rows: Sequence[dict[str, str]], report: DataReport) -> dict[str, str]:
+    """Return the split of every image in the lists; of every image where there are none."""
+    test, train = _listed(tree, "test_list.txt"), _listed(tree, "train_val_list.txt")
+    if test is None or train is None:
+        report.notes.append("no test_list.txt and train_val_list.txt: patients parted 70/10/20")
+        by_patient = assign_groups((row["patient"] for row in rows), _SHARES, 0, "NIHChestXray14")
+        return {row["image"]: by_patient[row["patient"]] for row in rows}
+    listed = [row for row in rows if row["image"] in train]
+    shares = {"val": _SHARES["val"], "train": 1 - _SHARES["val"]}
+    by_patient = assign_groups((row["patient"] for row in listed), shares, 0, "NIHChestXray14")
+    return dict.fromkeys(test, "test") | {
+        row["image"]: by_patient[row["patient"]] for row in listed
+    }
+
+
+def _listed(tree: FileTree, name: str) -> frozenset[str] | None:
+    file = tree.find(name)
+    return frozenset(read_data(file).decode().split()) if file else None
+
+
+def _csv(file: DataFile) -> list[list[str]]:
+    text = read_data(file).decode("utf-8-sig", errors="replace")
+    return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if any(row)]
+
+
+def _table(file: DataFile) -> Iterator[dict[str, str]]:
+    """Yield the rows by our column names, whatever the header's blanks, commas and case.
+
+    Two headings hold an unquoted comma, so a header has eleven cells, twelve where every line
+    ends in a comma; only the cells before those two are read.
+    """
+    header, *rows = _csv(file)
+    plain = [re.sub("[^a-z]", "", cell.lower()) for cell in header]
+    places = {_COLUMNS[cell]: place for place, cell in enumerate(plain) if cell in _COLUMNS}
+    if missing := [column for column in _NEEDED if column not in places]:
+        raise DataError(
+            f"no column for {', '.join(missing)}", where=f"{file.name}, line 1", remedy=_REMEDY
+        )
+    width = max(places.values()) + 1
+    for number, row in enumerate(rows, start=2):
+        if len(row) < width:
+            raise DataError(
+                f"{len(row)} cells instead of {width} or more",
+                where=f"{file.name}, line {number}",
+                remedy="the file ends early: download it again",
+            )
+        yield {column: row[place] for column, place in places.items()}
+
+
+def _age(text: str, report: DataReport) -> float | None:
+    """Return an age in years; ``058Y``, ``006M`` and ``365D`` are those of the first release."""
+    match = re.fullmatch(r"0*(\d+)([YMD]?)", text)
+    if match is None:
+        report.repaired[f"age {text!r} that is no number"] += 1
+        return None
+    years = int(match[1]) * _YEARS[match[2]]
+    if years > _OLDEST:
+        report.repaired[f"age above {_OLDEST} years, taken as unknown"] += 1
+        return None
+    return years
+
+
+def _boxes(tree: FileTree) -> dict[str, tuple[tuple[str, Box], ...]]:
+    """Return the finding boxes of the images that have some; the file writes *Infiltrate*."""
+    file = tree.find("BBox_List_2017.csv")
+    boxes: dict[str, tuple[tuple[str, Box], ...]] = {}
+    for name, finding, *sides in (row[:6] for row in (_csv(file)[1:] if file else [])):
+        label = "Infiltration" if finding == "Infiltrate" else finding
+        boxes[name] = (*boxes.get(name, ()), (label, _box(sides)))
+    return boxes
+
+
+def _box(sides: Sequence[str]) -> Box:
+    left, top, width, height = (float(side) for side in sides)
+    return round(left), round(top), round(left + width), round(top + height)

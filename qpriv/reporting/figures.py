@@ -28,7 +28,7 @@ from .svg import INK, MUTED, SERIES, Picture, inline, style
 from .tables import headline
 
 _MARKERS = "osDv^P"
-_SIZE = (4.7, 3.1)  # inches: narrow, so that its text stays readable on a phone
+_SIZE = (4.7, 2.9)  # inches: narrow, so that its text stays readable on a phone
 
 Point = tuple[Estimate, Estimate]
 
@@ -165,7 +165,7 @@ def epoch_pictures(evidence: Evidence) -> Iterator[Picture]:
 
 
 def _blank(x_label: str, y_label: str) -> tuple[Canvas, Axes]:
-    canvas = Canvas(figsize=_SIZE)
+    canvas = Canvas(figsize=_SIZE, layout="constrained")
     axes = canvas.add_subplot()
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
@@ -173,13 +173,13 @@ def _blank(x_label: str, y_label: str) -> tuple[Canvas, Axes]:
 
 
 def _legend(axes: Axes) -> None:
-    """Put the legend below the axes, where it hides no point."""
+    """Put the legend below the axes, where it hides no point, and make room for it."""
     handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        axes.legend(
-            handles, labels, loc="upper left", bbox_to_anchor=(-0.02, -0.17), ncols=2,
-            handlelength=1.6, columnspacing=1.2, borderaxespad=0,
-        )  # fmt: skip
+    canvas = axes.figure
+    if handles and isinstance(canvas, Canvas):
+        lines = (len(handles) + 1) // 2
+        canvas.set_size_inches(_SIZE[0], _SIZE[1] + 0.19 * lines)
+        canvas.legend(handles, labels, loc="outside lower left", ncols=2, columnspacing=1.2)
 
 
 def _point(

@@ -78,7 +78,7 @@ def inline(canvas: Canvas, key: str, title: str, alternative: str) -> str:
     """
     file = io.StringIO()
     with style():
-        canvas.savefig(file, format="svg", bbox_inches="tight", pad_inches=0.04)
+        canvas.savefig(file, format="svg")
     body = re.sub(r"<metadata>.*?</metadata>", "", file.getvalue(), flags=re.DOTALL)
     body = body[body.index("<svg") :]
     body = re.sub(r' xmlns(:xlink)?="[^"]*"', "", body).replace("xlink:href", "href")

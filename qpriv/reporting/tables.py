@@ -82,7 +82,7 @@ class AttackTables:
 
 def policy_table(evidence: Evidence, dataset: str) -> Table | None:
     """Return utility and cost of each policy, or None where none was measured."""
-    swept = swept_conditions(evidence)
+    swept = [c for c in swept_conditions(evidence) if "alpha" in c.options]
     rest = [c for c in evidence.conditions if c not in swept]
     caption = f"Policies on {dataset or 'the data'}: what they answer, keep, leak and send"
     return _policies(evidence, rest, _key("policies", dataset), caption)
@@ -97,8 +97,7 @@ def sweep_table(evidence: Evidence, dataset: str) -> Table | None:
 
 def swept_conditions(evidence: Evidence) -> list[Condition]:
     """Return the conditions that a sweep of alpha consists of, in its order."""
-    points = [c for sweep in alpha_sweeps(evidence).values() for c in sweep.values()]
-    return [condition for condition in points if "alpha" in condition.options]
+    return [c for sweep in alpha_sweeps(evidence).values() for c in sweep.values()]
 
 
 def _policies(

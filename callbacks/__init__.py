@@ -1,1 +1,8 @@
 """Probes: callbacks that attack the model at epoch ends and leave no trace in it."""
+
+from .fora import ForaProbe
+from .membership import MembershipProbe
+from .probe import Probe, ProbeError
+from .sensitivity import SensitivityProbe
+
+__all__ = ("ForaProbe", "MembershipProbe", "Probe", "ProbeError", "SensitivityProbe")

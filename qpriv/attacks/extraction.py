@@ -5,8 +5,8 @@ an answer a to question Q about page I is extractable from f if f(I^-a, Q) = a, 
 page with every occurrence of a erased.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -123,6 +123,12 @@ def generate(
             pages = encode(model, [query.image for query in batch], questions)
             said += model.hypotheses(pages, questions, banned=banned, beams=beams)
     return said
+
+
+def defended(queries: Iterable[Query], change: Callable[[str], str]) -> Iterator[Query]:
+    """Yield queries as they reach a model whose owner changes every question."""
+    for query in queries:
+        yield replace(query, question=change(query.question))
 
 
 def full_pages(samples: Iterable[VQASample]) -> Iterator[Query]:

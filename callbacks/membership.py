@@ -1,0 +1,235 @@
+"""`MembershipProbe`: at epoch ends, tell the victim's training samples from others by asking it."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callbacks.isolation import item_seed
+from callbacks.journal import write_atomically
+from callbacks.probe import OnError, Probe, Visit
+from qpriv.attacks.blind import blind_scores
+from qpriv.attacks.membership import (
+    ShadowSignals,
+    calibrated_attack,
+    draw_shadow_set,
+    loss_attack,
+    shadow_attack,
+)
+from qpriv.attacks.query import QueryAccess, QueryPolicy
+from qpriv.attacks.shadows import Shadow, train_shadow
+from qpriv.attacks.threat import ThreatModel
+from qpriv.attacks.victim import AttackData, Victim
+from qpriv.datasets.sample import VQASample
+from qpriv.errors import ConfigError
+from qpriv.metrics.membership import attack_report
+from qpriv.result import Result
+
+ATTACKS = {"": shadow_attack, "loss_": loss_attack, "calibrated_": calibrated_attack}
+"""Attacks by what their figures' names begin with; the shadow attack is the headline."""
+
+STRONG_SHADOWS = 4
+"""With fewer shadow models than this a figure is marked as a short attacker's."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The samples whose membership is in question, and what the attacker compares them with."""
+
+    members: list[VQASample]
+    nonmembers: list[VQASample]
+    population: list[VQASample]
+
+    @property
+    def asked(self) -> list[VQASample]:
+        """Return everything that is asked about, in the order of `ShadowSignals`."""
+        return [*self.members, *self.nonmembers, *self.population]
+
+    @property
+    def is_member(self) -> NDArray[np.bool_]:
+        """Return the truth about members and non-members, ``[c]``."""
+        return np.arange(len(self.members) + len(self.nonmembers)) < len(self.members)
+
+    @property
+    def groups(self) -> list[str]:
+        """Return the image of each member and non-member."""
+        return [sample.group_id for sample in (*self.members, *self.nonmembers)]
+
+
+class MembershipProbe(Probe):
+    """Shadow models, a loss threshold and a calibrated one, beside a baseline that never asks.
+
+    Shadow models have the victim's recipe, policy and set size and are trained once; after each
+    of their epochs they answer the questions that the victim will be asked after that epoch.
+    Figures are ``attack/membership/<name>`` with the names of `attack_report`; those of the two
+    thresholds begin with ``loss_`` and ``calibrated_``; ``blind_auc`` is the baseline. Where its
+    interval lies above 0.5 every figure says so in its note: the split gives itself away.
+
+    Args:
+        every_n_epochs: Measure after every n-th epoch, and after the last one.
+        max_samples: Members asked about, and non-members as well; TPR at 1 % FPR needs 1000.
+        shadows: Number of shadow models.
+        query_policy: Which tokens a query keeps: the victim's own mask (``same``), all (``off``),
+            or a random mask of the same size drawn anew (``resampled``).
+        question_types: Ask only about samples of these types; None for all.
+        seed: Seed of the attack.
+        max_seconds: No third or later shadow model is begun when this time is over.
+        on_error: ``warn`` or ``stop``.
+        log_private: Has no effect: nothing private is shown.
+        audit_isolation: Hash the victim before and after.
+
+    Raises:
+        ConfigError: If there are fewer than two shadows.
+    """
+
+    name: ClassVar[str] = "membership"
+
+    def __init__(
+        self,
+        every_n_epochs: int = 1,
+        max_samples: int | None = 1000,
+        shadows: int = 4,
+        query_policy: QueryPolicy = "same",
+        question_types: tuple[str, ...] | None = None,
+        seed: int = 0,
+        max_seconds: float = 3600.0,
+        on_error: OnError = "warn",
+        log_private: bool = False,
+        audit_isolation: bool = False,
+    ) -> None:
+        super().__init__(
+            every_n_epochs=every_n_epochs,
+            max_samples=max_samples,
+            seed=seed,
+            max_seconds=max_seconds,
+            on_error=on_error,
+            log_private=log_private,
+            audit_isolation=audit_isolation,
+        )
+        if shadows < 2:
+            raise ConfigError(f"shadows is {shadows}", remedy="choose 2 or more")
+        self.shadows, self.query_policy = shadows, query_policy
+        self.question_types = question_types
+
+    def check(self, victim: Victim, data: AttackData) -> None:
+        """Refuse data without members or non-members, or with too few samples for shadows."""
+        candidates = self._candidates(data)
+        if not candidates.members or not candidates.nonmembers:
+            raise ConfigError(
+                f"no members or no non-members of types {self.question_types}",
+                remedy="check question_types and the data module",
+            )
+        draw_shadow_set(data.population(), data.members(), seed=0)
+
+    def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
+        """Train the shadow models that are missing, then attack."""
+        return [[f"shadow={number}" for number in range(self.shadows)], ["attack"]]
+
+    def measure(self, item: str, visit: Visit) -> list[Result]:
+        """Train one shadow model, or carry out the attacks on what was asked."""
+        if item != "attack":
+            self._train_shadow(int(item.removeprefix("shadow=")), visit)
+            return []
+        candidates = self._candidates(visit.data)
+        signals = self._signals(visit, candidates)
+        blind = self._blind(candidates)
+        report = [blind]
+        for prefix, attack in ATTACKS.items():
+            found = attack(signals)
+            figures = attack_report(
+                found.scores, candidates.is_member, candidates.groups, threshold=found.threshold
+            )
+            report += [replace(figure, name=prefix + figure.name) for figure in figures]
+        return [
+            self._named(figure, visit, candidates, len(signals.shadows), blind.note)
+            for figure in report
+        ]
+
+    def _candidates(self, data: AttackData) -> Candidates:
+        chosen = [self._of_types(rows) for rows in (data.members(), data.nonmembers())]
+        members, nonmembers = (rows[: self.max_samples] for rows in chosen)
+        enough = None if self.max_samples is None else 2 * self.max_samples
+        return Candidates(members, nonmembers, self._of_types(data.population())[:enough])
+
+    def _of_types(self, samples: Sequence[VQASample]) -> list[VQASample]:
+        wanted = self.question_types
+        return [s for s in samples if wanted is None or s.meta.get("question_type") in wanted]
+
+    def _train_shadow(self, number: int, visit: Visit) -> None:
+        path = self._shadow_path(number, visit)
+        if path.exists() or (number >= 2 and time.monotonic() > visit.deadline):
+            return
+        population = visit.data.population()
+        seed = item_seed(visit.victim.seed, self.seed, "shadow", number)
+        shadow = train_shadow(
+            visit.victim,
+            population,
+            draw_shadow_set(population, visit.data.members(), seed),
+            self._candidates(visit.data).asked,
+            self.query_policy,
+            seed,
+        )
+        write_atomically(path, shadow.to_bytes())
+
+    def _shadow_path(self, number: int, visit: Visit) -> Path:
+        """Return where a shadow model's replies are; another recipe or data is another file."""
+        victim, data = visit.victim, visit.data
+        keys = [sample.key for sample in (*data.members(), *self._candidates(data).asked)]
+        shared = (victim.recipe, victim.policy.label, victim.model.backbone, victim.seed, keys)
+        digest = hashlib.sha256(repr(shared).encode()).hexdigest()[:10]
+        return visit.folder / f"shadows-{digest}" / f"shadow={number}.npz"
+
+    def _signals(self, visit: Visit, candidates: Candidates) -> ShadowSignals:
+        paths = [self._shadow_path(number, visit) for number in range(self.shadows)]
+        shadows = [Shadow.from_bytes(path.read_bytes()) for path in paths if path.exists()]
+        victim = visit.victim
+        access = QueryAccess(
+            victim.model, victim.policy, self.query_policy, encode=victim.encode, seed=visit.seed
+        )
+        asked = [*candidates.members, *candidates.nonmembers]
+        return ShadowSignals(
+            access.score(asked),
+            tuple(shadow.replies[min(visit.epoch, len(shadow.replies) - 1)] for shadow in shadows),
+            np.stack([shadow.inside for shadow in shadows]),
+        )
+
+    def _blind(self, candidates: Candidates) -> Result:
+        scores = blind_scores(candidates.members, candidates.nonmembers, seed=self.seed)
+        report = attack_report(scores, candidates.is_member, candidates.groups)
+        auc = next(figure for figure in report if figure.name == "auc")
+        given_away = auc.ci is not None and auc.ci[0] > 0.5
+        note = "members and non-members differ without asking the model" if given_away else ""
+        return replace(auc, name="blind_auc", note=note)
+
+    def _named(
+        self, figure: Result, visit: Visit, candidates: Candidates, shadows: int, flag: str
+    ) -> Result:
+        threat = ThreatModel(
+            attacker="outsider", auxiliary="samples of the same task", access="queries"
+        )
+        member = candidates.members[0]
+        short = shadows < STRONG_SHADOWS
+        notes = [
+            figure.note,
+            flag if figure.note != flag else "",
+            "short attacker" if short else "",
+        ]
+        return replace(
+            figure,
+            name=f"attack/membership/{figure.name}",
+            dataset=f"{member.dataset}/{member.split}",
+            attack={
+                **threat.settings(),
+                "query_policy": self.query_policy,
+                "shadows": shadows,
+                "members": len(candidates.members),
+                "nonmembers": len(candidates.nonmembers),
+                "short": short,
+            },
+            note="; ".join(note for note in notes if note),
+        )

@@ -1,0 +1,179 @@
+"""`SensitivityProbe`: at epoch ends, what pruning leaves of the sensitive part, and what it costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from callbacks.media import picture_grid, save_picture
+from callbacks.probe import OnError, Probe, Visit
+from qpriv.attacks.observation import batches
+from qpriv.boundary.crossing import activation_bytes
+from qpriv.datasets.sample import VQASample
+from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.reconstruction import patch_pixels
+from qpriv.metrics.sensitivity import (
+    SensitivityExclusionRatio,
+    sensitivity_exclusion_ratio,
+    surviving_share,
+)
+from qpriv.result import Result
+
+SENSITIVE_COVERAGE = 0.5
+"""A patch is sensitive if at least this share of it lies in a sensitive box."""
+
+PICTURES = 8
+BATCH = 64
+
+
+@dataclass
+class _Tally:
+    """Per-sample figures of all batches, ``[n]`` each."""
+
+    ratios: list[Tensor] = field(default_factory=list)
+    survivors: list[Tensor] = field(default_factory=list)
+    kept: list[Tensor] = field(default_factory=list)
+    sizes: list[Tensor] = field(default_factory=list)
+    pooled: SensitivityExclusionRatio = field(
+        default_factory=lambda: SensitivityExclusionRatio(pooled=True)
+    )
+
+
+class SensitivityProbe(Probe):
+    """Measures the pruning policy on the private scenes; no attacker is trained.
+
+    ``sensitivity_exclusion_ratio`` (per-sample mean; not applicable where nothing is pruned) and
+    ``sensitivity_exclusion_ratio_pooled``; ``sensitive_tokens_kept``, the share of truly sensitive
+    tokens that survive, which is what SER alone does not tell; ``kept_tokens``; ``bytes_up`` and
+    ``bytes_down``, a sample's activations and gradients in training, exact and unpadded.
+
+    Args:
+        every_n_epochs: Measure after every n-th epoch, and after the last one.
+        max_samples: Samples to measure on.
+        seed: Seed of the probe.
+        max_seconds: Not used: one pass has no budget.
+        on_error: ``warn`` or ``stop``.
+        log_private: Write maps of kept tokens into the run folder.
+        audit_isolation: Hash the victim before and after.
+    """
+
+    name: ClassVar[str] = "sensitivity"
+
+    def __init__(
+        self,
+        every_n_epochs: int = 1,
+        max_samples: int | None = 500,
+        seed: int = 0,
+        max_seconds: float = 600.0,
+        on_error: OnError = "warn",
+        log_private: bool = False,
+        audit_isolation: bool = False,
+    ) -> None:
+        super().__init__(
+            every_n_epochs=every_n_epochs,
+            max_samples=max_samples,
+            seed=seed,
+            max_seconds=max_seconds,
+            on_error=on_error,
+            log_private=log_private,
+            audit_isolation=audit_isolation,
+        )
+
+    def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
+        """Return the one pass."""
+        return [["pass"]]
+
+    def measure(self, item: str, visit: Visit) -> list[Result]:
+        """Decide for every sample, and count what crosses."""
+        samples = list(visit.data.targets())[: self.max_samples]
+        tally, maps = _Tally(), list[Tensor]()
+        for part in batches(samples, BATCH):
+            maps.append(self._add(part, visit, tally))
+        if self.log_private:
+            self._save_map(visit, samples[:PICTURES], maps[0][:PICTURES])
+        origin = f"{samples[0].dataset}/{samples[0].split}"
+        return [replace(figure, dataset=origin) for figure in _figures(tally, samples)]
+
+    def _add(self, part: Sequence[VQASample], visit: Visit, tally: _Tally) -> Tensor:
+        victim, model = visit.victim, visit.victim.model
+        batch = model.preprocessor(part).to(model.device)
+        features = victim.encode(batch)
+        with torch.no_grad():
+            decision = victim.policy.decide(features, part)
+        mask = decision.mask
+        missing = torch.full((len(part),), torch.nan)
+        tally.ratios.append(
+            missing
+            if decision.sensitivity is None
+            else sensitivity_exclusion_ratio(decision.sensitivity.float().cpu(), mask)
+        )
+        tally.survivors.append(surviving_share(sensitive_patches(visit, part), mask))
+        tally.kept.append(decision.counts.double())
+        tally.pooled.update(decision)
+        # each cut is crossed once by the activations, and once by a gradient the other way
+        tally.sizes.append(activation_bytes(model, batch, decision) * len(victim.cuts))
+        return mask
+
+    def _save_map(self, visit: Visit, samples: Sequence[VQASample], mask: Tensor) -> None:
+        model = visit.victim.model
+        pictures = model.preprocessor.crops(model.preprocessor.pixels(samples))
+        kept = patch_pixels(mask, model.grid, (pictures.shape[-2], pictures.shape[-1]))
+        shown = torch.where(kept[:, None], pictures, 0.75 + 0.1 * pictures)
+        label = visit.victim.policy.label
+        save_picture(
+            visit.run_folder,
+            f"kept-tokens-epoch={visit.epoch}",
+            picture_grid([pictures, shown]),
+            {
+                "kind": "kept_tokens",
+                "caption": f"Below, what crosses under policy {label}.",
+                "alt": f"{len(samples)} scenes, and the same with dropped patches faded",
+                "policy": label,
+                "epoch": visit.epoch,
+                "seed": visit.victim.seed,
+            },
+        )
+
+
+def sensitive_patches(visit: Visit, samples: Sequence[VQASample]) -> Tensor:
+    """Return which patches are sensitive in truth, ``[B, N]`` bool; see `SENSITIVE_COVERAGE`."""
+    preprocessor = visit.victim.model.preprocessor
+    return torch.stack(
+        [
+            preprocessor.patch_coverage(sample.sensitive_boxes, sample.image.load().size)
+            >= SENSITIVE_COVERAGE
+            if sample.sensitive_boxes
+            else torch.zeros(preprocessor.num_patches, dtype=torch.bool)
+            for sample in samples
+        ]
+    )
+
+
+def _figures(tally: _Tally, samples: Sequence[VQASample]) -> list[Result]:
+    groups = [sample.group_id for sample in samples]
+    pooled = float(tally.pooled.compute())
+    figures = [
+        _mean("sensitivity_exclusion_ratio", torch.cat(tally.ratios), groups),
+        _mean("sensitive_tokens_kept", torch.cat(tally.survivors), groups),
+        _mean("kept_tokens", torch.cat(tally.kept), groups, "tokens"),
+        _plain("sensitivity_exclusion_ratio_pooled", pooled, groups),
+    ]
+    sizes = torch.cat(tally.sizes).double().cpu()
+    return figures + [_mean(name, sizes, groups, "bytes") for name in ("bytes_up", "bytes_down")]
+
+
+def _mean(name: str, values: Tensor, groups: Sequence[str], unit: str = "") -> Result:
+    known = values[~values.isnan()].double()
+    if not len(known):
+        return _plain(name, float("nan"), groups, unit)
+    owners = {g for g, nan in zip(groups, values.isnan().tolist(), strict=True) if not nan}
+    interval = mean_interval(values.double().numpy(), groups)
+    return Result(name=name, value=float(known.mean()), n=len(owners), unit=unit, ci=interval)
+
+
+def _plain(name: str, value: float, groups: Sequence[str], unit: str = "") -> Result:
+    if value != value:  # NaN: nothing was pruned, or no sample has a sensitive patch
+        return Result(name=name, value=None, n=0, unit=unit, status="not applicable")
+    return Result(name=name, value=value, n=len(set(groups)), unit=unit)

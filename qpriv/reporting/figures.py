@@ -149,8 +149,9 @@ def epoch_pictures(evidence: Evidence) -> Iterator[Picture]:
     for name, label in curves:
         setting = strongest(evidence, name)
         figures = [evidence.figure(name, c, **setting) for c in headline(evidence.conditions)]
-        histories = {f: evidence.history(f) for f in figures if f}
-        if not any(len(history) > 1 for history in histories.values()):
+        all_histories = {f: evidence.history(f) for f in figures if f}
+        histories = {f: history for f, history in all_histories.items() if len(history) > 1}
+        if not histories:
             continue
         key = f"epochs-{name.rpartition('/')[2].replace('_', '-')}"
         title = f"{quantity(name).title} over epochs"

@@ -15,11 +15,11 @@ def number(value: float, unit: str = "") -> str:
         case "bytes":
             return _bytes(value)
         case "tokens":
-            return f"{value:.1f}"
+            return f"{value:z.1f}"
         case "dB":
-            return f"{value:.2f}"
+            return f"{value:z.2f}"
         case _:
-            return f"{value:.3f}" if abs(value) < 100 else f"{value:,.0f}"
+            return f"{value:z.3f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def interval(ends: tuple[float, float] | None, unit: str = "") -> str:

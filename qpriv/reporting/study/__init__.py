@@ -1,0 +1,17 @@
+"""Studies: a grid of fits over seeds, resumable, with a forecast before and a report after."""
+
+from .config import Cell, Stage, Study, Variant, cells, read_study
+from .forecast import Forecast
+from .runner import Outcome, run_study
+
+__all__ = [
+    "Cell",
+    "Forecast",
+    "Outcome",
+    "Stage",
+    "Study",
+    "Variant",
+    "cells",
+    "read_study",
+    "run_study",
+]

@@ -1,0 +1,59 @@
+"""What a study costs: stated before it runs, corrected by what its runs really took."""
+
+from collections.abc import Mapping, Sequence
+
+from .config import Cell
+
+
+class Forecast:
+    """Minutes of each run: observed of the run itself, of its like, or stated and corrected.
+
+    A stage that ran in another seed predicts itself. What never ran is predicted by its stated
+    cost times the factor by which everything so far went over or under its own.
+
+    Args:
+        cells: All runs of the study.
+        observed: Minutes that finished runs took, by key.
+    """
+
+    def __init__(self, cells: Sequence[Cell], observed: Mapping[str, float]) -> None:
+        self.cells, self.observed = cells, dict(observed)
+
+    def minutes(self, cell: Cell) -> float:
+        """Return what a run takes, or took."""
+        if cell.key in self.observed:
+            return self.observed[cell.key]
+        alike = [
+            self.observed[other.key]
+            for other in self.cells
+            if other.name == cell.name and other.key in self.observed
+        ]
+        return sum(alike) / len(alike) if alike else cell.minutes * self._factor
+
+    @property
+    def left(self) -> float:
+        """Return the minutes of all runs that are not done."""
+        return sum(self.minutes(cell) for cell in self.cells if cell.key not in self.observed)
+
+    @property
+    def whole(self) -> float:
+        """Return the minutes of the whole study."""
+        return sum(self.minutes(cell) for cell in self.cells)
+
+    @property
+    def _factor(self) -> float:
+        done = [cell for cell in self.cells if cell.key in self.observed]
+        stated = sum(cell.minutes for cell in done)
+        return sum(self.observed[cell.key] for cell in done) / stated if stated else 1.0
+
+    def table(self) -> str:
+        """Return the forecast as text: a line for each stage, and the sum."""
+        stages = dict.fromkeys(cell.stage for cell in self.cells)
+        width = max(len(stage) for stage in stages)
+        lines = [f"{'stage':<{width}}  runs  done  minutes"]
+        for stage in stages:
+            own = [cell for cell in self.cells if cell.stage == stage]
+            done = sum(cell.key in self.observed for cell in own)
+            minutes = sum(self.minutes(cell) for cell in own)
+            lines.append(f"{stage:<{width}}  {len(own):4d}  {done:4d}  {minutes:7.1f}")
+        return "\n".join([*lines, f"{'left':<{width}}  {'':4}  {'':4}  {self.left:7.1f}"])

@@ -1,0 +1,92 @@
+"""`format_table`: the figures of some runs as plain text, for the end of a command."""
+
+from collections.abc import Sequence
+
+from qpriv.result import Result
+
+from .claims.comparison import FACE_FLOOR, FACE_PSNR, FACE_TOKENS, MEMBERSHIP, strongest
+from .condition import Condition
+from .evidence import Evidence, Figure, Measurement
+from .numbers import MISSING, basis, interval, number
+
+_COLUMNS = (
+    ("accuracy", "accuracy"),
+    ("kept tokens", "kept_tokens"),
+    ("SER", "sensitivity_exclusion_ratio"),
+    ("face tokens", FACE_TOKENS),
+    ("face PSNR, dB", FACE_PSNR),
+    ("membership AUC", MEMBERSHIP),
+)
+
+
+def format_table(results: Sequence[Result]) -> str:
+    """Return a table of the policies: each figure with its interval on the line below.
+
+    >>> print(format_table([Result(name="accuracy", value=0.84, n=300, ci=(0.8, 0.88), seed=0)]))
+    policy           accuracy
+    ---------------  --------------
+    off              0.840
+    n = 300, seed 0  [0.800, 0.880]
+    """
+    evidence = Evidence([Measurement(Condition.of(result, {}), result) for result in results])
+    names = {figure.name for figure in evidence.figures}
+    columns = [(title, name) for title, name in _COLUMNS if name in names]
+    rows = [row for each in evidence.conditions if (row := _rows(evidence, each, columns))]
+    if not rows:
+        return "Nothing was measured yet."
+    lines = [("policy", *(title for title, _ in columns)), *(line for row in rows for line in row)]
+    return "\n".join([*_aligned(lines), *_footnotes(evidence)])
+
+
+def _rows(
+    evidence: Evidence, condition: Condition, columns: Sequence[tuple[str, str]]
+) -> list[tuple[str, ...]]:
+    """Return the two lines of a policy: figures, and below them intervals."""
+    figures = [evidence.figure(name, condition, **strongest(evidence, name)) for _, name in columns]
+    estimates = [figure.estimate if figure else None for figure in figures]
+    first = next((estimate for estimate in estimates if estimate), None)
+    if first is None and not any(figure and figure.failed for figure in figures):
+        return []
+    values = (condition.label, *(_value(figure) for figure in figures))
+    ends = (
+        interval(estimate.interval, figure.example.unit) if figure and estimate else ""
+        for figure, estimate in zip(figures, estimates, strict=True)
+    )
+    return [values, (basis(first) if first else "", *ends)]
+
+
+def _value(figure: Figure | None) -> str:
+    if figure is None:
+        return "-"
+    if figure.estimate is None:
+        return figure.example.status if figure.failed else MISSING
+    return number(figure.estimate.value, figure.example.unit) + ("*" if figure.short else "")
+
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    rule = tuple("-" * width for width in widths)
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in (lines[0], rule, *lines[1:])
+    ]
+
+
+def _footnotes(evidence: Evidence) -> list[str]:
+    """Say what figures are to be held against, and what their marks mean."""
+    notes = []
+    floors = [f.estimate for f in evidence.named(FACE_FLOOR) if f.estimate]
+    if floors:
+        notes.append(
+            f"Face PSNR is to be held against {number(floors[0].value, 'dB')} dB, what an average face gives."
+        )
+    blind = [f.estimate for f in evidence.named("attack/membership/blind_auc") if f.estimate]
+    if blind:
+        notes.append(
+            f"Membership AUC is to be held against {number(blind[0].value)}, what the data alone give."
+        )
+    if any(figure.short for figure in evidence.figures):
+        notes.append("* a short attacker: the figure is a lower bound of the leak.")
+    failed = sorted({f"{f.name} under {f.condition.label}" for f in evidence.figures if f.failed})
+    notes += [f"Failed: {', '.join(failed)}."] if failed else []
+    return ["", *notes] if notes else []

@@ -1,6 +1,7 @@
 """The page: its structure, what it shows, and that it refers to nothing outside itself."""
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_nothing_outside_is_referred_to(page, parsed):
 def test_headings_descend_one_level_at_a_time(parsed):
     levels = [int(e.tag[1]) for e in parsed.elements if re.fullmatch(r"h[1-6]", e.tag)]
     assert levels[0] == 1 and levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
+    assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
 def test_every_table_has_a_caption_and_scoped_heads(parsed):

@@ -189,15 +189,15 @@ def _reason_of_failure(fit: Fit, arguments: list[str], log: Path) -> str:
     """Run a fit; return why it failed, or an empty string, and keep the traceback."""
     try:
         fit(arguments)
+        return ""
     except SystemExit as leaving:
-        if not leaving.code:
-            return ""
-        reason = f"it ended with exit code {leaving.code}"
+        reason = f"it ended with exit code {leaving.code}" if leaving.code else ""
+        story = traceback.format_exc()
     except Exception as error:  # whatever a run dies of, the others go on
         reason = f"{type(error).__name__}: {error}"
-    else:
-        return ""
-    _write(log, f"qpriv {' '.join(arguments)}\n{traceback.format_exc()}".encode())
+        story = traceback.format_exc()
+    if reason:
+        _write(log, f"qpriv {' '.join(arguments)}\n{story}".encode())
     return reason
 
 

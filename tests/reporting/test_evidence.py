@@ -1,0 +1,124 @@
+"""Which figure counts: the last epoch, the test split, one condition, one attack setting."""
+
+import pytest
+
+from qpriv.reporting.condition import Condition
+from qpriv.reporting.evidence import Evidence
+from qpriv.reporting.run_folder import Run, find_runs, read_run
+from qpriv.reporting.tables import headline, policy_table
+
+from . import fakes
+from .fakes import result
+
+
+def gathered(*rows, tags=None, folder="run") -> Evidence:
+    return Evidence.of([Run(folder=folder, results=tuple(rows), tags=tags or {})])
+
+
+def test_the_last_epoch_counts():
+    rows = [result("accuracy", value, epoch=epoch) for epoch, value in enumerate((0.5, 0.7, 0.6))]
+    assert gathered(*rows).figures[0].estimate.value == 0.6
+
+
+def test_the_test_split_counts_before_any_other():
+    rows = [
+        result("accuracy", 0.5, dataset="FaceScenes/test", epoch=1),
+        result("accuracy", 0.9, dataset="FaceScenes/validation", epoch=2),
+    ]
+    held = gathered(*rows)
+    figure = held.figures[0]
+    assert figure.estimate.value == 0.5
+    assert {epoch: e.value for epoch, e in held.history(figure).items()} == {2: 0.9}
+
+
+def test_two_attack_settings_are_two_figures():
+    rows = [
+        result("attack/membership/auc", value, attack={"query_policy": query, "steps": 9})
+        for query, value in (("same", 0.9), ("off", 0.7))
+    ]
+    held = gathered(*rows, result("kept_tokens", 64.0))
+    assert len(held.named("attack/membership/auc")) == 2
+
+
+def test_a_budget_that_grows_with_epochs_is_one_figure():
+    rows = [
+        result(
+            "attack/fora/psnr", 17.0 + epoch, epoch=epoch, attack={"cut": 4, "steps": 100 * epoch}
+        )
+        for epoch in range(3)
+    ]
+    figures = gathered(*rows).named("attack/fora/psnr")
+    assert len(figures) == 1 and figures[0].estimate.value == 19.0
+
+
+def test_tags_tell_conditions_apart_and_stand_in_their_label():
+    held = gathered(result("accuracy", 0.5, policy="dtp(fused)"), tags={"utility": "random"})
+    assert [c.label for c in held.conditions] == ["dtp(fused) · utility random"]
+
+
+def test_data_sets_are_kept_apart():
+    held = gathered(
+        result("accuracy", 0.5), result("accuracy", 0.9, dataset="EasyVQA/test"),
+        result("kept_tokens", 64.0),
+    )  # fmt: skip
+    assert held.datasets == ["FaceScenes", "EasyVQA"]
+    table = policy_table(held.within("EasyVQA"), "EasyVQA")
+    assert [cell.text for cell in table.rows[0].cells] == ["0.900"]
+
+
+def test_the_mean_ratio_is_counted_against_no_pruning():
+    held = gathered(
+        result("kept_tokens", 64.0, unit="tokens"),
+        result("kept_tokens", 48.0, unit="tokens", policy="dtp(fused)"),
+    )
+    assert held.mean_ratio(Condition("dtp(fused)")) == {0: pytest.approx(0.25)}
+    assert held.mean_ratio(Condition("random(0.5)")) == {}
+
+
+def test_conditions_come_in_a_readers_order():
+    policies = ["random(0.5)", "dtp(fused)", "fixed(0.9,fused)", "fixed(0.3,fused)", "off"]
+    held = gathered(*(result("accuracy", 0.5, policy=policy) for policy in policies))
+    ordered = [c.policy for c in held.conditions]
+    assert ordered == ["off", "fixed(0.3,fused)", "fixed(0.9,fused)", "dtp(fused)", "random(0.5)"]
+    assert [c.policy for c in headline(held.conditions)] == ["off", "dtp(fused)"]
+
+
+@pytest.mark.parametrize("label", ["", "??", "my policy (v2)", "fixed()"])
+def test_a_label_of_another_form_is_a_name(label):
+    condition = Condition(label)
+    assert condition.rank_by == "" and condition.label == label
+    assert isinstance(condition.order, tuple)
+
+
+def test_cells_without_a_figure_say_why():
+    rows = [
+        result("accuracy", 0.5, half=0.1),
+        result("sensitivity_exclusion_ratio", None, status="not applicable"),
+        result("accuracy", 0.4, policy="dtp(fused)"),
+        result("bytes_up", None, unit="bytes", policy="dtp(fused)", status="failed", note="why"),
+    ]
+    table = policy_table(gathered(*rows), "FaceScenes")
+    cells = {row.header: [cell.text for cell in row.cells] for row in table.rows}
+    assert [c.name for c in table.columns] == [
+        "accuracy",
+        "sensitivity_exclusion_ratio",
+        "bytes_up",
+    ]
+    assert cells == {"off": ["0.500", "n/a", ""], "dtp(fused)": ["0.400", "", "failed"]}
+    assert table.rows[1].marks == ("failed: why",)
+    assert table.rows[1].cells[0].interval == "no interval"
+
+
+def test_run_folders_are_found_inside_a_study(tmp_path):
+    fakes.write_run(tmp_path / "study" / "a", [result("accuracy", 0.5)])
+    fakes.write_run(tmp_path / "study" / "b", [result("accuracy", 0.5)])
+    (tmp_path / "study" / "results.jsonl").write_text("")
+    assert [run.name for run in find_runs([tmp_path / "study"])] == ["a", "b"]
+    assert find_runs([tmp_path / "study" / "a"] * 2) == [tmp_path / "study" / "a"]
+
+
+def test_a_run_that_only_began_is_read_and_said_so(tmp_path):
+    (tmp_path / "config.yaml").write_text("a: 1\n")
+    run = read_run(tmp_path)
+    assert run.results == () and run.config == "a: 1\n"
+    assert run.problems == ("no results.jsonl: nothing was measured yet",)

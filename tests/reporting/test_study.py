@@ -1,0 +1,217 @@
+"""Studies through their public function, with a fit that is only a stand-in."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qpriv.errors import ConfigError
+from qpriv.reporting.study import Forecast, cells, read_study, run_study
+from qpriv.result import read_results
+
+from . import fakes
+
+STUDY = """
+name: small
+seeds: [0, 1]
+budget_minutes: 3
+stages:
+  - name: teacher
+    config: fit.yaml
+    minutes: 1
+  - name: student
+    config: fit.yaml
+    minutes: 1
+    needs: [teacher]
+    overrides: ["--model.teacher={teacher}/export", "--data.world={seed}"]
+  - name: vqa
+    config: fit.yaml
+    minutes: 2
+    needs: [student]
+    overrides: [--trainer.max_epochs=1]
+    variants:
+      - name: "off"
+      - name: dtp
+        overrides: ["--model.policy.predictor={student}"]
+        tags: {utility: grounded}
+        minutes: 4
+"""
+
+
+@pytest.fixture
+def config(tmp_path) -> Path:
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "fit.yaml").write_text("a: 1\n")
+    path = tmp_path / "configs" / "study.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+class FakeFit:
+    """Stands in for ``qpriv fit``: writes a run folder, or fails where it is told to."""
+
+    def __init__(self, *, failing: str = "", error: BaseException | None = None) -> None:
+        self.failing, self.error = failing, error
+        self.calls: list[list[str]] = []
+
+    @property
+    def names(self) -> list[str]:
+        return [_folder(call).name for call in self.calls]
+
+    def __call__(self, arguments: list[str]) -> None:
+        self.calls.append(arguments)
+        folder = _folder(arguments)
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (folder / "checkpoints" / "last.ckpt").write_bytes(b"x")
+        if self.failing and self.failing in folder.name:
+            raise self.error or RuntimeError("no luck")
+        fakes.write_run(folder, [fakes.result("accuracy", 0.8, half=0.1)])
+
+
+def _folder(arguments: list[str]) -> Path:
+    prefix = "--trainer.default_root_dir="
+    return Path(next(a for a in arguments if a.startswith(prefix)).removeprefix(prefix))
+
+
+def study(config: Path, fit: FakeFit, **given) -> tuple:
+    said: list[str] = []
+    outcome = run_study(config, config.parent.parent / "out", fit, echo=said.append, **given)
+    return outcome, said
+
+
+ALL = [
+    f"{name}-seed{seed}" for seed in (0, 1) for name in ("teacher", "student", "vqa-off", "vqa-dtp")
+]
+
+
+def test_every_run_gets_its_command_line_seed_by_seed(config):
+    fit = FakeFit()
+    outcome, _ = study(config, fit)
+    out = config.parent.parent / "out"
+    assert fit.names == ALL and outcome.done == ALL and outcome.exit_code == 0
+    assert fit.calls[5] == [
+        "fit",
+        f"--config={config.parent / 'fit.yaml'}",
+        "--seed_everything=1",
+        f"--trainer.default_root_dir={out / 'student-seed1'}",
+        f"--model.teacher={out / 'teacher-seed1'}/export",
+        "--data.world=1",
+    ]
+    assert fit.calls[3][4:] == [
+        "--trainer.max_epochs=1",
+        f"--model.policy.predictor={out / 'student-seed0'}",
+    ]
+
+
+def test_the_forecast_comes_first_and_warns_of_the_budget(config):
+    _, said = study(config, FakeFit())
+    assert said[0].startswith("Study small: 8 runs")
+    assert "16.0" in said[1].splitlines()[-1]
+    assert said[2] == "That is over the budget of 3 minutes."
+    assert said[3].startswith("[1/8] teacher-seed0: starts, about 16 minutes left")
+
+
+def test_the_report_knows_the_tags_and_merges_all_results(config):
+    outcome, _ = study(config, FakeFit())
+    assert outcome.report == config.parent.parent / "out" / "report.html"
+    assert "utility grounded" in outcome.report.read_text()
+    assert len(read_results(outcome.report.parent / "results.jsonl")) == len(ALL)
+
+
+def test_a_second_start_does_nothing_again(config):
+    study(config, FakeFit())
+    fit = FakeFit()
+    outcome, said = study(config, fit)
+    assert fit.calls == [] and outcome.done == ALL and outcome.report is not None
+    assert "[8/8] vqa-dtp-seed1: done before" in said
+
+
+def test_a_failing_run_stops_only_what_needs_it(config):
+    fit = FakeFit(failing="student-seed0")
+    outcome, said = study(config, fit)
+    assert outcome.exit_code == 1
+    assert outcome.failed == {"student-seed0": "RuntimeError: no luck"}
+    assert outcome.blocked == ["vqa-off-seed0", "vqa-dtp-seed0"]
+    assert outcome.done == ["teacher-seed0", *ALL[4:]]
+    log = (config.parent.parent / "out" / "student-seed0" / "failed.txt").read_text()
+    assert log.startswith("qpriv fit --config=") and "no luck" in log
+    assert "failed: student-seed0: RuntimeError: no luck" in said
+    assert any("left out, needs student-seed0" in line for line in said)
+
+
+def test_a_run_that_failed_before_is_tried_again_from_its_last_checkpoint(config):
+    study(config, FakeFit(failing="student-seed0"))
+    fit = FakeFit()
+    outcome, _ = study(config, fit)
+    assert outcome.exit_code == 0
+    assert fit.names == ["student-seed0", "vqa-off-seed0", "vqa-dtp-seed0"]
+    assert fit.calls[0][-1] == "--ckpt_path=last"
+    assert "--ckpt_path=last" not in fit.calls[1]
+
+
+@pytest.mark.parametrize(("code", "fails"), [(0, False), (None, False), (2, True)])
+def test_an_exit_with_a_code_is_a_failure(config, code, fails):
+    outcome, _ = study(config, FakeFit(failing="vqa-dtp-seed1", error=SystemExit(code)))
+    assert bool(outcome.failed) == fails
+    if fails:
+        assert outcome.failed["vqa-dtp-seed1"] == "it ended with exit code 2"
+
+
+def test_stopping_says_how_to_go_on_and_keeps_what_is_done(config):
+    with pytest.raises(KeyboardInterrupt):
+        study(config, FakeFit(failing="vqa-off-seed0", error=KeyboardInterrupt()))
+    fit = FakeFit()
+    outcome, _ = study(config, fit)
+    assert fit.names == ALL[2:] and outcome.exit_code == 0
+
+
+def test_another_configuration_in_the_same_folder_is_refused(config):
+    study(config, FakeFit())
+    (config.parent / "fit.yaml").write_text("a: 2\n")
+    with pytest.raises(ConfigError, match="teacher-seed0 was run with other settings"):
+        study(config, FakeFit())
+
+
+def test_finished_runs_predict_those_to_come(config):
+    grid = cells(read_study(config), config.parent, Path("out"))
+    forecast = Forecast(grid, {"teacher-seed0": 3.0, "student-seed0": 3.0})
+    minutes = {cell.key: forecast.minutes(cell) for cell in grid}
+    assert minutes["teacher-seed1"] == 3.0, "its like took that long"
+    assert minutes["vqa-off-seed0"] == 6.0, "stated 2, and all so far took three times as long"
+    assert forecast.left == pytest.approx(3 + 3 + 2 * (6 + 12))
+
+
+def test_the_record_beside_the_results_names_study_and_stage(config):
+    study(config, FakeFit())
+    record = json.loads((config.parent.parent / "out/vqa-dtp-seed0/cell.json").read_text())
+    assert record == {"study": "small", "stage": "vqa", "tags": {"utility": "grounded"}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("seeds: [0, 1]", "seeds: []", "no seeds or no stages"),
+        ("seeds: [0, 1]", "seeds: [1, 1]", "repeat"),
+        ("seeds: [0, 1]", "seeds: two", r"Expected `array`"),
+        ("minutes: 4", "minuets: 4", "did you mean minutes"),
+        ("    minutes: 1\n  - name: student", "  - name: student", "missing required field"),
+        ("needs: [teacher]", "needs: [teachr]", "needs teachr.*did you mean teacher"),
+        ("needs: [teacher]", "needs: [vqa-off]", "no stage before it"),
+        ("config: fit.yaml\n    minutes: 2", "config: fti.yaml\n    minutes: 2", "no fti.yaml"),
+        ("name: student", "name: teacher", "teacher is there twice"),
+        ("minutes: 2", "minutes: 0", "costs 0"),
+        ("name: small", "name: [", "while parsing|expected"),
+    ],
+)
+def test_a_study_that_cannot_work_is_refused_before_anything_runs(config, old, new, message):
+    assert old in STUDY
+    config.write_text(STUDY.replace(old, new, 1))
+    fit = FakeFit()
+    with pytest.raises(ConfigError, match=message):
+        study(config, fit)
+    assert fit.calls == []
+
+
+def test_a_missing_study_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no such study"):
+        run_study(tmp_path / "none.yaml", tmp_path, FakeFit())

@@ -33,14 +33,18 @@ class Condition:
     tags: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, result: Result, tags: dict[str, str]) -> "Condition":
-        """Return the condition of a result from a run with these study tags.
+    def of(cls, result: Result, tags: dict[str, str], stage: str = "") -> "Condition":
+        """Return the condition of a result.
 
         The constant control has another ratio in each seed and is one condition all the same.
+
+        Args:
+            result: The result.
+            tags: What a study varies in the run.
+            stage: Name of the run's stage: what trains no victim has no policy, and is known by it.
         """
-        made = cls(
-            result.policy or "off", result.paradigm, result.defence, tuple(sorted(tags.items()))
-        )
+        policy = result.policy or stage
+        made = cls(policy, result.paradigm, result.defence, tuple(sorted(tags.items())))
         if made.family != "constant":
             return made
         return replace(made, policy=str(replace(made.parts, ratio=None)))

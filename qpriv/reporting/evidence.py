@@ -102,7 +102,13 @@ class Evidence:
     @classmethod
     def of(cls, runs: Iterable[Run]) -> "Evidence":
         """Gather the results of runs."""
-        return cls([Measurement(Condition.of(r, run.tags), r) for run in runs for r in run.results])
+        return cls(
+            [
+                Measurement(Condition.of(result, run.tags, run.stage), result)
+                for run in runs
+                for result in run.results
+            ]
+        )
 
     @cached_property
     def datasets(self) -> list[str]:

@@ -61,6 +61,7 @@ class Run:
         metrics: The lines of ``metrics.jsonl``: epoch, step and named values.
         media: The pictures of ``media.jsonl`` whose file exists.
         config: Text of ``config.yaml``, or empty.
+        stage: Name of the study's stage, or of the folder.
         tags: What a study says about the run, see `CellRecord`.
         problems: What a reader of the report must know: torn lines, missing pictures.
     """
@@ -70,6 +71,7 @@ class Run:
     metrics: tuple[dict[str, Scalar], ...] = ()
     media: tuple[Medium, ...] = ()
     config: str = ""
+    stage: str = ""
     tags: dict[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
@@ -90,6 +92,7 @@ def read_run(folder: Path) -> Run:
             "there is no such run folder", where=str(folder), remedy="give folders made by qpriv"
         )
     results = folder / "results.jsonl"
+    record = _read_record(folder / "cell.json")
     listed = _read_lines(folder / "media.jsonl", Medium)
     missing = [medium for medium in listed if not (folder / medium.path).is_file()]
     problems = [f"{file.name} ends in half a line: the run was stopped" for file in _torn(folder)]
@@ -102,7 +105,8 @@ def read_run(folder: Path) -> Run:
         metrics=tuple(_read_lines(folder / "metrics.jsonl", dict[str, Scalar])),
         media=tuple(medium for medium in listed if medium not in missing),
         config=_read_text(folder / "config.yaml"),
-        tags=_read_tags(folder / "cell.json"),
+        stage=record.stage,
+        tags=record.tags,
         problems=tuple(problems),
     )
 
@@ -162,10 +166,11 @@ def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
-def _read_tags(path: Path) -> dict[str, str]:
+def _read_record(path: Path) -> CellRecord:
+    """Read what a study wrote; a run by itself is a stage by itself."""
     if not path.is_file():
-        return {}
+        return CellRecord(study="", stage=path.parent.name)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=CellRecord).tags
+        return msgspec.json.decode(path.read_bytes(), type=CellRecord)
     except msgspec.DecodeError as error:
         raise DataError(f"cannot be read: {error}", where=str(path), remedy="remove it") from error

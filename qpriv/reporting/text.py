@@ -22,11 +22,11 @@ _COLUMNS = (
 def format_table(results: Sequence[Result]) -> str:
     """Return a table of the policies: each figure with its interval on the line below.
 
-    >>> print(format_table([Result(name="accuracy", value=0.84, n=300, ci=(0.8, 0.88), seed=0)]))
-    policy           accuracy
-    ---------------  --------------
-    off              0.840
-    n = 300, seed 0  [0.800, 0.880]
+    >>> print(format_table([Result(name="accuracy", value=0.84, n=300, ci=(0.8, 0.88), policy="off")]))
+    policy                      accuracy
+    --------------------------  --------------
+    off                         0.840
+    n = 300, seed not recorded  [0.800, 0.880]
     """
     evidence = Evidence([Measurement(Condition.of(result, {}), result) for result in results])
     names = {figure.name for figure in evidence.figures}

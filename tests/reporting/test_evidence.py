@@ -56,6 +56,17 @@ def test_tags_tell_conditions_apart_and_stand_in_their_label():
     assert [c.label for c in held.conditions] == ["dtp(fused) · utility random"]
 
 
+def test_what_has_no_policy_is_known_by_its_stage(tmp_path):
+    for stage in ("teacher", "student"):
+        folder = tmp_path / f"{stage}-seed0"
+        fakes.write_run(folder, [result("val/loss", 0.5, policy="")], tags={})
+        (folder / "cell.json").write_text(f'{{"study": "s", "stage": "{stage}"}}')
+    alone = fakes.write_run(tmp_path / "alone", [result("val/loss", 0.5, policy="")])
+    held = Evidence.of(read_run(folder) for folder in find_runs([tmp_path]))
+    assert sorted(c.label for c in held.conditions) == ["alone", "student", "teacher"]
+    assert alone.name == "alone"
+
+
 def test_data_sets_are_kept_apart():
     held = gathered(
         result("accuracy", 0.5), result("accuracy", 0.9, dataset="EasyVQA/test"),

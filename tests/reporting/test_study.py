@@ -187,6 +187,34 @@ def test_the_record_beside_the_results_names_study_and_stage(config):
     assert record == {"study": "small", "stage": "vqa", "tags": {"utility": "grounded"}}
 
 
+def test_a_figure_of_an_earlier_run_is_read_when_it_is_there(config):
+    control = (
+        "      - name: constant\n        overrides: ['--model.policy.ratio={vqa-off:accuracy}']\n"
+    )
+    config.write_text(STUDY + control)
+    fit = FakeFit()
+    study(config, fit)
+    assert fit.calls[4][-1] == "--model.policy.ratio=0.8"
+
+
+def test_a_figure_nobody_measured_is_that_runs_failure(config):
+    control = (
+        "      - name: constant\n        overrides: ['--model.policy.ratio={student:nothing}']\n"
+    )
+    config.write_text(STUDY + control)
+    outcome, _ = study(config, FakeFit())
+    assert "student measured no nothing" in outcome.failed["vqa-constant-seed0"]
+
+
+def test_several_configurations_are_given_in_order(config):
+    (config.parent / "probes.yaml").write_text("b: 1\n")
+    config.write_text(STUDY.replace("config: fit.yaml", "config: [fit.yaml, probes.yaml]", 1))
+    fit = FakeFit()
+    study(config, fit)
+    given = [Path(a.removeprefix("--config=")).name for a in fit.calls[0] if "--config" in a]
+    assert given == ["fit.yaml", "probes.yaml"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -200,6 +228,7 @@ def test_the_record_beside_the_results_names_study_and_stage(config):
         ("config: fit.yaml\n    minutes: 2", "config: fti.yaml\n    minutes: 2", "no fti.yaml"),
         ("name: student", "name: teacher", "teacher is there twice"),
         ("minutes: 2", "minutes: 0", "costs 0"),
+        ("{student}", "{studnet:accuracy}", "names studnet, which is no stage before it"),
         ("name: small", "name: [", "while parsing|expected"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import msgspec
 
 from qpriv.errors import ConfigError
+from qpriv.result import read_results
+
+_FIGURE = re.compile(r"\{(?P<stage>[\w.-]+):(?P<name>[\w./-]+)\}")
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,22 +36,29 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Args:
         name: Name of the stage; its runs lie in ``<name>[-<variant>]-seed<n>``.
-        config: Configuration of the fit, relative to the study's own file.
+        config: Configurations of the fit, one or several, the later before the earlier; relative
+            to the study's own file.
         minutes: Stated cost of one run in minutes on two cores, for the forecast.
         needs: Stages that must be done before, in the same seed.
         overrides: Arguments of the command line. ``{teacher}`` is the run folder of that stage in
-            the same seed, ``{seed}`` the seed.
+            the same seed, ``{student:val/ratio_mean}`` a figure it measured last, ``{seed}`` the
+            seed.
         tags: What the stage varies and its policy label does not say; shown in the report.
         variants: The grid; without one the stage is a single run in each seed.
     """
 
     name: str
-    config: str
+    config: str | tuple[str, ...]
     minutes: float
     needs: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     tags: dict[str, str] = {}
     variants: tuple[Variant, ...] = ()
+
+    @property
+    def configs(self) -> tuple[str, ...]:
+        """Return the configurations, however many there are."""
+        return (self.config,) if isinstance(self.config, str) else self.config
 
 
 class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,8 +85,9 @@ class Cell:
         stage: Name of its stage.
         name: Name of stage and variant.
         seed: Its seed.
-        config: Configuration file.
-        overrides: Arguments with the placeholders filled in.
+        configs: Configuration files.
+        overrides: Arguments in which ``{seed}`` and the folders are filled in.
+        folders: Run folders of the stages before it, by name.
         needs: Names of the cells it needs.
         tags: What a report must know beside the policy label.
         minutes: Stated cost.
@@ -85,33 +97,50 @@ class Cell:
     stage: str
     name: str
     seed: int
-    config: Path
+    configs: tuple[Path, ...]
     overrides: tuple[str, ...]
     needs: tuple[str, ...]
     tags: dict[str, str]
     minutes: float
     folder: Path
+    folders: dict[str, Path]
 
     @property
     def key(self) -> str:
         """Return the name of the run: stage, variant and seed."""
         return self.folder.name
 
-    @property
     def arguments(self) -> list[str]:
-        """Return the command line of the run, after ``qpriv``."""
+        """Return the command line of the run, after ``qpriv``; reads the figures it names.
+
+        Raises:
+            ConfigError: If a stage did not measure a figure.
+        """
         return [
             "fit",
-            f"--config={self.config}",
+            *(f"--config={config}" for config in self.configs),
             f"--seed_everything={self.seed}",
             f"--trainer.default_root_dir={self.folder}",
-            *self.overrides,
+            *(_FIGURE.sub(self._figure, text) for text in self.overrides),
         ]
+
+    def _figure(self, named: re.Match[str]) -> str:
+        """Return the last figure of a stage before."""
+        stage, name = named["stage"], named["name"]
+        results = self.folders[stage] / "results.jsonl"
+        found = read_results(results) if results.is_file() else []
+        values = [r.value for r in found if r.name == name and r.value is not None]
+        if not values:
+            raise ConfigError(
+                f"{stage} measured no {name}", where=str(results), remedy=f"run {stage} first"
+            )
+        return f"{values[-1]:.4g}"
 
     @property
     def digest(self) -> str:
         """Return a digest of all that says what the run does."""
-        told = (*self.overrides, str(self.seed)), self.config.read_bytes()
+        contents = [config.read_bytes() for config in self.configs]
+        told = self.overrides, self.seed, contents
         return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
 
@@ -171,20 +200,27 @@ def _cell(
         stage=stage.name,
         name=name,
         seed=seed,
-        config=(config_folder / stage.config).resolve(),
-        overrides=tuple(_filled(text, name, seed, folders) for text in overrides),
+        configs=tuple((config_folder / config).resolve() for config in stage.configs),
+        overrides=tuple(_filled(text, seed, folders) for text in overrides),
         needs=tuple(folders[need].name for need in stage.needs),
         tags=stage.tags | (variant.tags if variant else {}),
         minutes=minutes,
         folder=folder,
+        folders=dict(folders),
     )
 
 
-def _filled(text: str, name: str, seed: int, folders: dict[str, Path]) -> str:
+def _filled(text: str, seed: int, folders: dict[str, Path]) -> str:
     """Fill in ``{seed}`` and ``{stage}``; other braces are left to the configuration."""
     filled = text.replace("{seed}", str(seed))
     for stage, folder in folders.items():
         filled = filled.replace(f"{{{stage}}}", str(folder))
+    for named in _FIGURE.finditer(filled):
+        if named["stage"] not in folders:
+            raise ConfigError(
+                f"{named[0]} names {named['stage']}, which is no stage before it",
+                remedy="choose one of " + ", ".join(folders),
+            )
     return filled
 
 
@@ -206,11 +242,9 @@ def _problems(study: Study, folder: Path) -> Iterator[tuple[str, str]]:
                 near = difflib.get_close_matches(need, known, 1)
                 advice = f"did you mean {near[0]}?" if near else "put it before"
                 yield f"stage {stage.name} needs {need}, which is no stage before it", advice
-        if not (folder / stage.config).is_file():
-            yield (
-                f"stage {stage.name}: there is no {stage.config}",
-                "paths start at the study's file",
-            )
+        for config in stage.configs:
+            if not (folder / config).is_file():
+                yield f"stage {stage.name}: there is no {config}", "paths start at the study's file"
         if stage.minutes <= 0:
             yield f"stage {stage.name} costs {stage.minutes} minutes", "state more than 0"
 

@@ -121,9 +121,8 @@ class _Runner:
 
     def _fit(self, head: str, cell: Cell) -> None:
         started = time.monotonic()
-        arguments = [*cell.arguments, *_resumption(cell)]
         _describe(self.study, cell)
-        reason = _reason_of_failure(self.fit, arguments, cell.folder / "failed.txt")
+        reason = _reason_of_failure(self.fit, cell)
         minutes = (time.monotonic() - started) / 60
         if reason:
             self.outcome.failed[cell.key] = reason
@@ -185,9 +184,11 @@ def _describe(study: Study, cell: Cell) -> None:
     _write(cell.folder / "cell.json", msgspec.json.encode(record))
 
 
-def _reason_of_failure(fit: Fit, arguments: list[str], log: Path) -> str:
+def _reason_of_failure(fit: Fit, cell: Cell) -> str:
     """Run a fit; return why it failed, or an empty string, and keep the traceback."""
+    arguments: list[str] = []
     try:
+        arguments += [*cell.arguments(), *_resumption(cell)]
         fit(arguments)
         return ""
     except SystemExit as leaving:
@@ -197,7 +198,7 @@ def _reason_of_failure(fit: Fit, arguments: list[str], log: Path) -> str:
         reason = f"{type(error).__name__}: {error}"
         story = traceback.format_exc()
     if reason:
-        _write(log, f"qpriv {' '.join(arguments)}\n{story}".encode())
+        _write(cell.folder / "failed.txt", f"qpriv {' '.join(arguments)}\n{story}".encode())
     return reason
 
 

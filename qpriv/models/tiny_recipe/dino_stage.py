@@ -30,7 +30,7 @@ MODEL_ARGUMENTS = {
 
 BATCH = 128
 MASKED = 0.5
-BAGS = 4000
+SCENES_PER_BAG = 5
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -80,7 +80,7 @@ def pretrain(
 ) -> None:
     """Train the ViT in place, on scenes and on the teacher's bags without their labels."""
     torch.manual_seed(seed)
-    task = SimMim(torch.cat([scenes.pixels, _bags(seed)]))
+    task = SimMim(torch.cat([scenes.pixels, _bags(len(scenes) // SCENES_PER_BAG, seed)]))
     modules = nn.ModuleDict({"dino": model.train(), "task": task})
     train(
         "dino",
@@ -119,7 +119,7 @@ def save(model: VisionTransformer, folder: Path) -> None:
     save_file(halves, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def _bags(seed: int) -> Tensor:
-    images = [sample.image.load() for sample in FaceBags("train", BAGS, seed).samples]
+def _bags(number: int, seed: int) -> Tensor:
+    images = [sample.image.load() for sample in FaceBags("train", number, seed).samples]
     pictures = [torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8) for image in images]
     return torch.stack(pictures).view(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2)

@@ -16,9 +16,9 @@ from transformers import (
 )
 
 from .clip_stage import image_processor
-from .packing import PREFIX, SEGMENT, pack
+from .reading import Reader, tower_features
 from .reconstruction import PixelReadout
-from .scene_tensors import NUM_PATCHES, PATCH, SceneTensors, normalise, patches
+from .scene_tensors import NUM_PATCHES, PATCH, SceneTensors, patches
 from .training import train
 from .vocabulary import IMAGE, tokenizer
 
@@ -79,18 +79,6 @@ def processor() -> LlavaProcessor:
     )
 
 
-@torch.no_grad()
-def tower_features(model: LlavaForConditionalGeneration, pixels: Tensor) -> Tensor:
-    """Return the frozen tower's patch features of uint8 images, ``[n, 64, 96]``, in halves."""
-    tower = model.model.vision_tower
-    layer = model.config.vision_feature_layer
-    chunks = [
-        tower(normalise(chunk), output_hidden_states=True).hidden_states[layer][:, 1:].half()
-        for chunk in torch.split(pixels, 256)
-    ]
-    return torch.cat(chunks)
-
-
 class LlavaPretraining(nn.Module):
     """The loss over answers, and the pixels of each patch read off the layers a cut may expose.
 
@@ -110,55 +98,31 @@ class LlavaPretraining(nn.Module):
         self.scenes, self.pixel_weight = scenes, pixel_weight
         self.features = tower_features(model, scenes.pixels)
         self.readouts = nn.ModuleList(PixelReadout(WIDTH) for _ in READOUT_LAYERS)
-        words = tokenizer(ends=False)
-        self.image_id = words.convert_tokens_to_ids(IMAGE)
-        self.head = words(PREFIX)["input_ids"][:-1]
-        self.segments = [
-            [
-                words(
-                    SEGMENT.format(question=question.text, answer=question.answer),
-                    add_special_tokens=False,
-                )["input_ids"]
-                for question in questions
-            ]
-            for questions in scenes.questions
-        ]
+        self.reader = Reader()
+        self.segments = [[self.reader.segment(q) for q in asked] for asked in scenes.questions]
 
     def forward(self, model: LlavaForConditionalGeneration, rng: Generator) -> Tensor:
         """Return the loss of a random batch."""
         rows = rng.integers(len(self.scenes), size=BATCH)
-        kept = _kept(rng, int(rng.choice(KEPT)))
+        kept = draw_kept(rng, BATCH, int(rng.choice(KEPT)))
         features = self.features[rows[:, None], kept].float()
-        asked = [self._some(rng, int(row)) for row in rows]
-        packed = pack([*self.head, *[self.image_id] * kept.shape[1]], asked)
-        embeddings = model.get_input_embeddings()(packed.input_ids)
-        image = slice(len(self.head), len(self.head) + kept.shape[1])
-        projected = model.model.multi_modal_projector(features)
-        out = model.model.language_model(
-            inputs_embeds=torch.cat(
-                [embeddings[:, : image.start], projected, embeddings[:, image.stop :]], dim=1
-            ),
-            attention_mask=packed.mask,
-            position_ids=packed.position_ids,
-            output_hidden_states=True,
-            use_cache=False,
-        )
-        logits = model.lm_head(out.last_hidden_state[packed.rows, packed.columns])
+        reading = self.reader.read(model, features, [self._some(rng, int(row)) for row in rows])
         pixels = patches(self.scenes.pixels[rows])[torch.arange(BATCH)[:, None], kept]
-        exposed = [out.hidden_states[layer][:, image] for layer in READOUT_LAYERS]
-        read = [head(states, pixels) for head, states in zip(self.readouts, exposed)]
-        return (
-            F.cross_entropy(logits, packed.targets) + self.pixel_weight * torch.stack(read).mean()
-        )
+        unread = [
+            readout(reading.states[layer], pixels)
+            for readout, layer in zip(self.readouts, READOUT_LAYERS, strict=True)
+        ]
+        answers = F.cross_entropy(reading.logits, reading.targets)
+        return answers + self.pixel_weight * torch.stack(unread).mean()
 
     def _some(self, rng: Generator, row: int) -> list[list[int]]:
         segments = self.segments[row]
         return [segments[number] for number in rng.permutation(len(segments))[:QUESTIONS]]
 
 
-def _kept(rng: Generator, number: int) -> Tensor:
-    """Return which patches survive in each image, sorted, ``[B, number]``."""
-    order = rng.random((BATCH, NUM_PATCHES)).argsort(1)[:, :number]
+def draw_kept(rng: Generator, count: int, number: int) -> Tensor:
+    """Return which patches survive in each image, sorted, ``[count, number]``."""
+    order = rng.random((count, NUM_PATCHES)).argsort(1)[:, :number]
     return torch.from_numpy(np.sort(order, axis=1))
 
 

@@ -50,10 +50,8 @@ def pack(prefix: Sequence[int], segments: Sequence[Sequence[Sequence[int]]]) -> 
     same = (owners[:, :, None] == owners[:, None]) | (owners[:, None] == 0)
     causal = torch.ones(same.shape[1:], dtype=torch.bool).tril()
     mask = torch.zeros(same.shape).masked_fill(~(same & causal), torch.finfo(torch.float32).min)
-    predicts = torch.tensor(
-        [(n, column) for n, row in enumerate(rows) for column in row[3]], dtype=torch.long
-    )
-    where, column = predicts.T
+    predicts = [(number, column) for number, row in enumerate(rows) for column in row[3]]
+    where, column = torch.tensor(predicts, dtype=torch.long).view(-1, 2).T
     return Packed(ids, positions, mask[:, None], where, column, ids[where, column + 1])
 
 

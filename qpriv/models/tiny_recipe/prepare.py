@@ -10,14 +10,16 @@ from transformers import CLIPModel
 from qpriv.errors import ConfigError
 
 from . import clip_stage, dino_stage, llava_stage
+from .held_out import Figure, measure
 from .scene_tensors import SceneTensors
 
 SCENES = 20_000
+HELD_OUT = 300
 STEPS = {"clip": 1200, "dino": 500, "llava": 1600}
 """Training steps of each stage at effort 1."""
 
 
-def prepare_tiny(out: Path, seed: int = 0, effort: float = 1.0) -> None:
+def prepare_tiny(out: Path, seed: int = 0, effort: float = 1.0) -> list[Figure]:
     """Train the embedded models and save them as the folders ``clip``, ``dino`` and ``llava``.
 
     One thread needs about 50 CPU-minutes at effort 1. Stopped at any moment, the next call
@@ -28,12 +30,16 @@ def prepare_tiny(out: Path, seed: int = 0, effort: float = 1.0) -> None:
         seed: Seed of scenes, weights and batches.
         effort: Multiplies the number of scenes and steps: 0.01 is a trial of the machinery.
 
+    Returns:
+        What the models can do on held-out scenes.
+
     Raises:
         ConfigError: If the effort is not positive.
     """
     if effort <= 0:
         raise ConfigError(f"effort is {effort}", where="--effort", remedy="choose above 0")
     _Recipe(out, seed, effort).run()
+    return measure(out / "llava", max(20, round(HELD_OUT * effort)), seed)
 
 
 class _Recipe:

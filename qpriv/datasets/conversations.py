@@ -5,8 +5,6 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from qpriv.errors import DataError
-
 from .base import VQADataset
 from .json_stream import iter_records
 from .reading import draw, has_gold, infer_answer_type, parse_answer_type
@@ -39,10 +37,8 @@ class Conversations(VQADataset):
 
     Args:
         root: Folder or archive with the files and, anywhere below it, the images.
-        split: ``train``, ``val`` or ``test``: which of the three files to read.
-        train_file: Name of the training file.
-        val_file: Name of the validation file; None where there is none.
-        test_file: Name of the test file; None where there is none.
+        split: ``train``, ``val`` or ``test``; it only names the samples.
+        file: Name of the split's file.
         cap: Largest number of pairs, drawn by image over the whole file; all where None.
         seed: Seed of the draw.
 
@@ -56,20 +52,13 @@ class Conversations(VQADataset):
         self,
         root: str | Path,
         split: str = "train",
-        train_file: str = "train.json",
-        val_file: str | None = None,
-        test_file: str | None = None,
+        file: str = "train.json",
         cap: int | None = None,
         seed: int = 0,
     ) -> None:
         self.check_split(split)
-        name = {"train": train_file, "val": val_file, "test": test_file}[split]
-        if name is None:
-            raise DataError(
-                f"no {split} file is named", where=self.name, remedy=f"set `{split}_file`"
-            )
         tree, report = FileTree(root), DataReport(self.name, split)
-        rows = _pairs(tree, split, name, report)
+        rows = _pairs(tree, split, file, report)
         super().__init__(split, draw(rows, report, cap, seed), report)
 
 

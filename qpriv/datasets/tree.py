@@ -32,6 +32,10 @@ class ArchivedImage:
         return decode_image(self.file.read(), self.file.name)
 
 
+class MissingFileError(DataError):
+    """A file of the release is not there."""
+
+
 class FileTree:
     """All files below a folder, those in its ``.zip`` archives included.
 
@@ -93,12 +97,12 @@ class FileTree:
         """Return `find`, which must succeed.
 
         Raises:
-            DataError: If none of the names is in the tree.
+            MissingFileError: If none of the names is in the tree.
         """
         if found := self.find(*names):
             return found
         listed = " or ".join(names)
-        raise DataError(f"no file {listed}", where=str(self.root), remedy=remedy)
+        raise MissingFileError(f"no file {listed}", where=str(self.root), remedy=remedy)
 
     def matching(self, pattern: str) -> list[DataFile]:
         """Return the files whose full name ends as the regular expression says, sorted."""

@@ -1,0 +1,65 @@
+"""`DPriv`: the released image sets from which the sensitivity teacher learns."""
+
+import logging
+from dataclasses import dataclass
+
+from qpriv.datasets.bags import BagSample
+from qpriv.datasets.dpriv import bags
+from qpriv.datasets.dpriv.celeba import CelebA
+from qpriv.datasets.dpriv.cifar10 import CIFAR10
+from qpriv.datasets.dpriv.confound import measure_confound
+from qpriv.datasets.dpriv.eurosat import EuroSAT
+from qpriv.datasets.dpriv.image_set import ImageSet
+from qpriv.datasets.dpriv.mnist import MNIST
+from qpriv.datasets.dpriv.nih import NIHChestXray14
+
+from .base import Split, SplitDataModule
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPriv(SplitDataModule[BagSample]):
+    """CelebA, ChestX-ray14 and EuroSAT against MNIST and CIFAR-10, by image-level label alone.
+
+    All images pass through one size, and `setup` logs how far resolution and blur alone tell the
+    bags apart. Sets without a folder are left out; at least one of each bag is needed.
+
+    Args:
+        celeba: Folder or ``.zip`` of CelebA; empty leaves it out.
+        nih: The same of ChestX-ray14.
+        eurosat: The same of EuroSAT.
+        mnist: The same of MNIST.
+        cifar10: The same of CIFAR-10.
+        cap: Largest number of images of each set and split, drawn by person or patient.
+        side: Side of the common size in pixels.
+    """
+
+    celeba: str = ""
+    nih: str = ""
+    eurosat: str = ""
+    mnist: str = ""
+    cifar10: str = ""
+    cap: int | None = 3000
+    side: int = bags.COMMON_SIDE
+
+    def dataset(self, split: Split) -> bags.DPriv:
+        """Return a split of both bags."""
+        roots: dict[type[ImageSet], str] = {
+            CelebA: self.celeba,
+            NIHChestXray14: self.nih,
+            EuroSAT: self.eurosat,
+            MNIST: self.mnist,
+            CIFAR10: self.cifar10,
+        }
+        sets = [self._set(kind, root, split) for kind, root in roots.items() if root]
+        both = bags.DPriv(sets, self.side)
+        for report in both.reports:
+            logger.info("%s", report)
+        if split == "train":
+            logger.info("D_priv: %s", measure_confound(both, seed=self.run_seed))
+        return both
+
+    def _set(self, kind: type[ImageSet], root: str, split: Split) -> ImageSet:
+        makers = {one.__name__: one for one in (CelebA, NIHChestXray14, EuroSAT, MNIST, CIFAR10)}
+        return makers[kind.__name__](root, split, self.cap, self.run_seed)

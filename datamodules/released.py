@@ -1,0 +1,183 @@
+"""`ReleasedVQA`: what all modules over downloaded sets share: caps, leaks, missing images, folds."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from qpriv.datasets.base import VQADataset
+from qpriv.datasets.folds import split_by_group
+from qpriv.datasets.leaks import OnLeak, find_leaks, report_leaks
+from qpriv.datasets.report import DataReport
+from qpriv.datasets.sample import MissingImage, VQASample
+from qpriv.datasets.tree import MissingFileError
+from qpriv.errors import ConfigError, DataError
+
+from .base import Split, VQADataModule
+
+logger = logging.getLogger(__name__)
+
+_CARVING_SEED = 0  # the same validation images in every run, whatever its seed
+_MOST_FOR_VICTIM = 0.24
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ReleasedVQA(VQADataModule):
+    """A VQA set as people download it; a subclass names the reader.
+
+    Every split's account is logged at `setup`, with the images that splits share. Attacks need
+    people the victim never saw: with ``victim_share`` below 1 the training images are parted by
+    image into the victim's, as many non-members, twice as many for shadow models, and the rest
+    for inverters.
+
+    Args:
+        root: Folder or ``.zip`` with the release or a mirror of it.
+        cap: Largest number of questions of each split, drawn by image; all where None.
+        missing_images: ``error`` stops at `setup` where images are not there, ``drop`` goes on
+            without their questions.
+        on_leak: ``error`` stops where splits share images, ``warn`` logs how many.
+        val_fraction: Share of the training images to validate on, for sets without a split of
+            their own for it.
+        test_split: The release's split to test and predict on, such as ``test`` for a server;
+            the one with public answers where empty.
+        victim_share: Share of the training images that the model is trained on, at most 0.24
+            where attacks need the others; 1 trains on all and leaves none.
+    """
+
+    root: str = ""
+    cap: int | None = None
+    missing_images: Literal["error", "drop"] = "error"
+    on_leak: OnLeak = "warn"
+    val_fraction: float = 0.1
+    test_split: str = ""
+    victim_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the settings before anything is read."""
+        super().__post_init__()
+        self._releases: dict[str, VQADataset] = {}
+        if not 0 < self.val_fraction < 1:
+            raise ConfigError(f"val_fraction is {self.val_fraction}", remedy="choose 0 to 1")
+        if self.victim_share != 1 and not 0 < self.victim_share <= _MOST_FOR_VICTIM:
+            raise ConfigError(
+                f"victim_share is {self.victim_share}",
+                remedy=f"choose 1, or at most {_MOST_FOR_VICTIM} to leave images for attacks",
+            )
+
+    def setup(self, stage: str) -> None:
+        """Read the splits of a stage, log what was read, and compare the splits' images.
+
+        Raises:
+            DataError: If a split is missing, or images are and ``missing_images`` is ``error``,
+                or splits share images and ``on_leak`` is ``error``.
+        """
+        super().setup(stage)
+        names: tuple[Split, ...] = ("train", "val", "test")
+        splits = {name: self._compared(name) for name in names if self._is_compared(name, stage)}
+        leaks = find_leaks({name: samples for name, samples in splits.items() if samples})
+        report_leaks(leaks, self.source.name, self.on_leak)
+
+    def dataset(self, split: Split) -> VQADataset:
+        """Return a split without what belongs to others.
+
+        Raises:
+            DataError: If images are missing and ``missing_images`` is ``error``.
+        """
+        samples, report = self._parted(split)
+        present = [x for x in samples if not isinstance(x.image, MissingImage)]
+        missing = len(samples) - len(present)
+        if missing and self.missing_images == "error":
+            first = next(x for x in samples if isinstance(x.image, MissingImage))
+            raise DataError(
+                f"the images of {missing} of {len(samples)} questions are missing, "
+                f"the first is {first.image_id!r}",
+                where=f"{self.root}, {first.key}",
+                remedy="unpack the rest of the release, or set `missing_images: drop`",
+            )
+        report.drop("image is missing", missing)
+        part = VQADataset(split, present, report)
+        logger.info("%s", report)
+        return part
+
+    def nonmembers(self) -> Sequence[VQASample]:
+        """Return as many images' questions as the victim has, never trained on."""
+        return self._attack_fold(1)
+
+    def population(self) -> Sequence[VQASample]:
+        """Return the attacker's own samples, twice the victim's images, for shadow models."""
+        return self._attack_fold(2)
+
+    def auxiliary(self) -> Sequence[VQASample]:
+        """Return the attacker's images for inverters, one question each."""
+        return _one_per_image(self._attack_fold(3))
+
+    def targets(self) -> Sequence[VQASample]:
+        """Return the test images, one question each, on which reconstruction is scored."""
+        return _one_per_image(self.samples("test"))
+
+    def gallery(self) -> Sequence[VQASample]:
+        """Return nothing: these releases do not say who is in an image."""
+        return ()
+
+    def _release(self, name: str) -> VQADataset:
+        if name not in self._releases:
+            self._releases[name] = self.open(name)
+        return self._releases[name]
+
+    def _name(self, split: Split) -> str | None:
+        """Return the release's name of a split, None for one that is carved out of train."""
+        named = {"train": "train", "val": self.source.val_split, "test": self.test_split}
+        return named[split] or (self.source.test_split if split == "test" else None)
+
+    def _parted(self, split: Split) -> tuple[Sequence[VQASample], DataReport]:
+        name = self._name(split)
+        release = self._release(name or "train")
+        samples, report = release.samples, replace(release.report, split=split)
+        report.dropped = report.dropped.copy()
+        if self.source.val_split is None and split != "test":
+            shares = [1 - self.val_fraction, self.val_fraction]
+            folds = split_by_group(samples, shares, _CARVING_SEED, "val")
+            samples = folds[split == "val"]
+            report.drop(
+                "in the other part of the carved training split", report.kept - len(samples)
+            )
+        if split == "train" and self.victim_share < 1:
+            whole, samples = samples, self._folds(samples)[0]
+            report.drop("kept from the victim for attacks", len(whole) - len(samples))
+        return samples, report
+
+    def _folds(self, samples: Sequence[VQASample]) -> list[list[VQASample]]:
+        share = self.victim_share
+        return split_by_group(samples, [share, share, 2 * share, 1 - 4 * share], self.run_seed)
+
+    def _attack_fold(self, number: int) -> list[VQASample]:
+        if self.victim_share == 1:
+            raise ConfigError(
+                "every training image is the victim's, and none is left for attacks",
+                where=f"{type(self).__name__}.victim_share",
+                remedy=f"choose at most {_MOST_FOR_VICTIM}",
+            )
+        samples = self._release("train").samples
+        if self.source.val_split is None:
+            shares = [1 - self.val_fraction, self.val_fraction]
+            samples = split_by_group(samples, shares, _CARVING_SEED, "val")[0]
+        fold = self._folds(samples)[number]
+        return [sample for sample in fold if not isinstance(sample.image, MissingImage)]
+
+    def _is_compared(self, split: Split, stage: str) -> bool:
+        return stage == "fit" or split in self._datasets
+
+    def _compared(self, split: Split) -> Sequence[VQASample]:
+        """Return the samples of a split whose images are compared; none if it is not there."""
+        try:
+            return self._parted(split)[0]
+        except MissingFileError as error:
+            logger.info("%s/%s is not there: %s", self.source.name, split, error.what)
+            return ()
+
+
+def _one_per_image(samples: Sequence[VQASample]) -> list[VQASample]:
+    first: dict[str, VQASample] = {}
+    for sample in samples:
+        first.setdefault(sample.group_id, sample)
+    return list(first.values())

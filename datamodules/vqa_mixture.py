@@ -1,0 +1,36 @@
+"""`VQAMixture`: several sets as one, on which the threshold predictor is prepared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from qpriv.datasets import mixture
+from qpriv.datasets.sample import VQASample
+
+from .base import Split, VQADataModule
+from .released import ReleasedVQA
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class VQAMixture(VQADataModule):
+    """The union of several released sets; see `qpriv.datasets.mixture.VQAMixture`.
+
+    Args:
+        datasets: The modules of the sets; their own loaders are not used.
+        cap: Largest number of questions of each set and split, drawn by image.
+        oracle_cap: Largest number of each set for the oracle search, out of those.
+    """
+
+    datasets: list[ReleasedVQA] = field(default_factory=list)
+    cap: int | None = 3000
+    oracle_cap: int | None = 500
+
+    source = mixture.VQAMixture
+
+    def dataset(self, split: Split) -> mixture.VQAMixture:
+        """Return a split of the union."""
+        parts = [module.dataset(split) for module in self.datasets]
+        return mixture.VQAMixture(parts, self.cap, self.oracle_cap, self.run_seed)
+
+    def oracle_samples(self, split: Split = "train") -> Sequence[VQASample]:
+        """Return the samples of a split on which the oracle searches the best ratio."""
+        return self.dataset(split).oracle_samples

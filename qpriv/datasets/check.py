@@ -1,0 +1,149 @@
+"""`check`: everything worth knowing about a folder before it is used, for ``qpriv data check``."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from qpriv.errors import ConfigError, DataError
+
+from .base import VQADataset
+from .dpriv.celeba import CelebA
+from .dpriv.cifar10 import CIFAR10
+from .dpriv.eurosat import EuroSAT
+from .dpriv.image_set import ImageSet
+from .dpriv.mnist import MNIST
+from .dpriv.nih import NIHChestXray14
+from .gqa import GQA
+from .leaks import Leak, find_leaks
+from .okvqa import OKVQA
+from .path_vqa import PathVQA
+from .report import DataReport
+from .sample import ImageSource, MissingImage
+from .slake import SLAKE
+from .tree import MissingFileError
+from .vqa_rad import VQARAD
+from .vqav2 import VQAv2
+
+VQA_SETS: tuple[type[VQADataset], ...] = (GQA, OKVQA, VQAv2, SLAKE, VQARAD, PathVQA)
+IMAGE_SETS: tuple[type[ImageSet], ...] = (CelebA, NIHChestXray14, EuroSAT, MNIST, CIFAR10)
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """What a folder holds.
+
+    Args:
+        dataset: Name of the set.
+        root: The folder or archive.
+        reports: The account of every split that is there.
+        absent: The other splits, and why each is not there.
+        leaks: What the splits share.
+        broken: Images that cannot be decoded, with the reason.
+    """
+
+    dataset: str
+    root: str
+    reports: tuple[DataReport, ...]
+    absent: dict[str, str]
+    leaks: tuple[Leak, ...]
+    broken: tuple[str, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Return whether every image is there and readable and no splits share any."""
+        missing = any(report.missing_images for report in self.reports)
+        return not (missing or self.broken or self.leaks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the check as plain types, for JSON."""
+        return asdict(self) | {"is_sound": self.is_sound}
+
+    def __str__(self) -> str:
+        """Return the check as text."""
+        lines = [f"{self.dataset} in {self.root}", *map(str, self.reports)]
+        lines += [
+            f"{self.dataset}/{split}: not there ({why})" for split, why in self.absent.items()
+        ]
+        lines += [f"leak: {leak}" for leak in self.leaks]
+        lines += [f"broken: {reason}" for reason in self.broken]
+        return "\n".join(lines)
+
+
+def check(dataset: str, root: str | Path, decode_images: bool = True) -> DataCheck:
+    """Read all splits of a set and return what is there.
+
+    Args:
+        dataset: Name of the set, such as ``SLAKE`` or ``CelebA``.
+        root: Folder or archive.
+        decode_images: Also decode every image, which takes its time on big sets.
+
+    Raises:
+        ConfigError: If there is no such set.
+        DataError: If no split is there, or a file is broken.
+    """
+    makers: dict[str, type[VQADataset] | type[ImageSet]] = {one.name: one for one in VQA_SETS}
+    makers |= {one.name: one for one in IMAGE_SETS}
+    if dataset not in makers:
+        raise ConfigError(
+            f"no data set {dataset!r}", where="--dataset", remedy=f"use {', '.join(makers)}"
+        )
+    maker = makers[dataset]
+    # both languages of SLAKE, because their union is what leaks
+    make = partial(SLAKE, lang="all") if maker is SLAKE else maker
+    splits, absent = _read(make, maker.splits, root)
+    return _checked(dataset, root, splits, absent, decode_images)
+
+
+def _read(
+    make: Callable[[str | Path, str], VQADataset | ImageSet],
+    names: Iterable[str],
+    root: str | Path,
+) -> tuple[dict[str, VQADataset | ImageSet], dict[str, str]]:
+    splits: dict[str, VQADataset | ImageSet] = {}
+    absent: dict[str, str] = {}
+    last: MissingFileError | None = None
+    for name in names:
+        try:
+            splits[name] = make(root, name)
+        except MissingFileError as error:
+            absent[name] = error.what
+            last = error
+    if last is not None and not splits:
+        raise last
+    return splits, absent
+
+
+def _checked(
+    dataset: str,
+    root: str | Path,
+    splits: dict[str, VQADataset | ImageSet],
+    absent: dict[str, str],
+    decode_images: bool,
+) -> DataCheck:
+    questions = {k: v.samples for k, v in splits.items() if isinstance(v, VQADataset)}
+    leaks = find_leaks(questions)
+    broken: list[str] = []
+    for name, split in splits.items():
+        split.report.shared_groups = {
+            leak.one: leak.groups for leak in leaks if leak.other == name and leak.lang == "all"
+        }
+        if decode_images:
+            found = broken_images({sample.image_id: sample.image for sample in split.samples})
+            split.report.broken_images = len(found)
+            broken += found
+    reports = tuple(split.report for split in splits.values())
+    return DataCheck(dataset, str(root), reports, absent, tuple(leaks), tuple(broken))
+
+
+def broken_images(images: dict[str, ImageSource]) -> list[str]:
+    """Return why the images that are there and cannot be decoded cannot be."""
+    reasons = []
+    for image in images.values():
+        if not isinstance(image, MissingImage):
+            try:
+                image.load()
+            except DataError as error:
+                reasons.append(str(error))
+    return reasons

@@ -1,0 +1,58 @@
+"""Prediction files as the VQA and GQA test servers take them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from qpriv.errors import DataError
+
+from .sample import VQASample
+
+
+def write_submission(
+    path: Path, samples: Iterable[VQASample], predictions: Mapping[str, str]
+) -> None:
+    """Write the answers to all questions of a split of VQAv2, OK-VQA or GQA.
+
+    The servers reject a file in which a question is missing, so every sample needs an answer.
+
+    Args:
+        path: The ``.json`` file to write.
+        samples: Every question of the split.
+        predictions: Answers by `VQASample.key`.
+
+    Raises:
+        DataError: If an answer is missing, or the set has no test server.
+    """
+    rows = []
+    for sample in samples:
+        if sample.dataset not in _ROW:
+            raise DataError(f"{sample.dataset} has no test server", where=sample.key)
+        if sample.key not in predictions:
+            raise DataError(
+                "no answer to this question",
+                where=sample.key,
+                remedy="predict the whole split, without a cap",
+            )
+        rows.append(_ROW[sample.dataset](sample, predictions[sample.key]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.encode(rows))
+
+
+def _vqa(sample: VQASample, answer: str) -> dict[str, Any]:
+    # the official tool compares ids with the numbers of the questions file
+    return {"question_id": int(sample.qid), "answer": answer}
+
+
+def _gqa(sample: VQASample, answer: str) -> dict[str, Any]:
+    # ids keep their leading zeros, and the server compares raw strings in lower case
+    return {"questionId": sample.qid, "prediction": answer.strip().lower().rstrip(".")}
+
+
+_ROW: dict[str, Callable[[VQASample, str], dict[str, Any]]] = {
+    "VQAv2": _vqa,
+    "OKVQA": _vqa,
+    "GQA": _gqa,
+}

@@ -1,5 +1,6 @@
 """`Condition`: under what a figure was measured, and the order in which readers meet them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -143,3 +144,16 @@ class Condition:
         ratio = self.ratio
         ranking = f"{self.rank_by} {self.options.get('utility', '')}"
         return (rank, family, ranking, -1.0 if ratio is None else ratio, self.label)
+
+
+def headline(conditions: Sequence[Condition]) -> list[Condition]:
+    """Return the few conditions that figures and summary speak of.
+
+    No pruning, half the tokens by each ranking, and the dynamic threshold.
+    """
+    chosen = [
+        c for c in conditions
+        if c.family in ("off", "dtp") or (c.family == "fixed" and c.ratio == 0.5)
+    ]  # fmt: skip
+    plain = [c for c in chosen if "alpha" not in c.options]
+    return (plain or chosen or list(conditions))[:6]

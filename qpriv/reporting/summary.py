@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from .claims import Claim
 from .claims.comparison import FACE_FLOOR, FACE_PSNR, FACE_TOKENS, MEMBERSHIP, strongest
-from .condition import Condition
+from .condition import Condition, headline
 from .evidence import Evidence, Figure
 from .numbers import basis, interval, number
 from .run_folder import Run
-from .tables import headline
 
 
 @dataclass(frozen=True)

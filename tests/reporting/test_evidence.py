@@ -2,10 +2,10 @@
 
 import pytest
 
-from qpriv.reporting.condition import Condition
+from qpriv.reporting.condition import Condition, headline
 from qpriv.reporting.evidence import Evidence
 from qpriv.reporting.run_folder import Run, find_runs, read_run
-from qpriv.reporting.tables import headline, policy_table
+from qpriv.reporting.tables import policy_table
 
 from . import fakes
 from .fakes import result

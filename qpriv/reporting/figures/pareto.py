@@ -1,0 +1,133 @@
+"""Accuracy against each measure of what leaks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from matplotlib.axes import Axes
+
+from qpriv.result import Scalar
+
+from ..claims.comparison import FACE_FLOOR, FACE_PSNR, FACE_TOKENS, MEMBERSHIP, strongest
+from ..condition import Condition
+from ..estimate import Estimate
+from ..evidence import Evidence
+from ..numbers import number
+from ..quantities import quantity
+from .drawing import MARKERS, STAR, blank, group_name, legend, reach
+from .svg import INK, MUTED, SERIES, Picture, inline, style
+
+Point = tuple[Estimate, Estimate]
+
+
+def pareto_pictures(evidence: Evidence) -> Iterator[Picture]:
+    """Yield accuracy against each measure of what leaks."""
+    leaks = (
+        (FACE_PSNR, "Accuracy against face reconstruction", "PSNR in the face box, dB"),
+        (
+            FACE_TOKENS,
+            "Accuracy against surviving face tokens",
+            "share of face tokens that survive",
+        ),
+        (MEMBERSHIP, "Accuracy against membership inference", "AUC of membership inference"),
+    )
+    for name, title, label in leaks:
+        setting = strongest(evidence, name)
+        points = {c: _point(evidence, name, c, setting) for c in evidence.conditions}
+        found = {condition: point for condition, point in points.items() if point}
+        if len(found) < 2:
+            continue
+        with style():
+            canvas, axes = blank(label, "accuracy")
+            _draw_rankings(axes, found)
+            _mark_floor(axes, evidence, name)
+            legend(axes)
+            best = ", ".join(condition.label for condition in _pareto(found))
+            caption = (
+                "Upper left is better: answers right, gives little away. Lines join the fixed "
+                "ratios of one ranking; bars are 95 % intervals. No other policy here is both "
+                f"more accurate and less leaky than: {best}."
+            )
+            key = f"pareto-{name.rpartition('/')[2].replace('_', '-')}"
+            svg = inline(canvas, key, title, _describe(found, quantity(name).title))
+        yield Picture(key, title, caption, svg)
+
+
+def _point(
+    evidence: Evidence, leak: str, condition: Condition, setting: Mapping[str, Scalar]
+) -> Point | None:
+    across = evidence.estimate(leak, condition, **setting)
+    upward = evidence.estimate("accuracy", condition)
+    return (across, upward) if across and upward else None
+
+
+def _draw_rankings(axes: Axes, points: Mapping[Condition, Point]) -> None:
+    """Draw each ranking's points in one colour, joined where they are fixed ratios."""
+    groups: dict[str, list[Condition]] = {}
+    for condition in points:
+        groups.setdefault(group_name(condition), []).append(condition)
+    off = [condition for condition in points if condition.family == "off"][:1]
+    for index, (name, members) in enumerate(groups.items()):
+        family = members[0].family
+        colour = INK if family == "off" else SERIES[index % len(SERIES)]
+        marker = STAR if family == "dtp" else MARKERS[index % len(MARKERS)]
+        if family == "fixed":
+            _join(axes, [points[condition] for condition in (*off, *members)], colour)
+        for place, condition in enumerate(members):
+            _cross(axes, points[condition], colour, marker, name if place == 0 else "_")
+
+
+def _join(axes: Axes, line: Sequence[Point], colour: str) -> None:
+    across, upward = [point[0].value for point in line], [point[1].value for point in line]
+    axes.plot(across, upward, color=colour, linewidth=1, alpha=0.7)
+
+
+def _cross(axes: Axes, point: Point, colour: str, marker: str, label: str) -> None:
+    """Draw one policy with both intervals; Matplotlib keeps labels that begin with _ to itself."""
+    across, upward = point
+    axes.errorbar(
+        [across.value],
+        [upward.value],
+        xerr=_column(reach(across)),
+        yerr=_column(reach(upward)),
+        color=colour,
+        marker=marker,
+        markersize=9 if marker == STAR else 5,
+        linestyle="none",
+        elinewidth=0.8,
+        label=label,
+    )
+
+
+def _column(ends: tuple[float, float] | None) -> list[list[float]] | None:
+    return [[end] for end in ends] if ends else None
+
+
+def _pareto(points: Mapping[Condition, Point]) -> list[Condition]:
+    """Return the conditions that no other beats in both accuracy and leak."""
+
+    def beaten(one: Point) -> bool:
+        return any(
+            other[0].value <= one[0].value and other[1].value >= one[1].value
+            and (other[0].value, other[1].value) != (one[0].value, one[1].value)
+            for other in points.values()
+        )  # fmt: skip
+
+    return [condition for condition, point in points.items() if not beaten(point)]
+
+
+def _mark_floor(axes: Axes, evidence: Evidence, name: str) -> None:
+    off = next((c for c in evidence.conditions if c.family == "off"), None)
+    floors = {FACE_PSNR: (FACE_FLOOR, "floor: mean face"), MEMBERSHIP: ("", "guessing")}
+    if name not in floors or off is None:
+        return
+    floor_name, label = floors[name]
+    floor = evidence.estimate(floor_name, off) if floor_name else None
+    at = floor.value if floor else 0.5
+    if floor or not floor_name:
+        axes.axvline(at, color=MUTED, linestyle=":", linewidth=1.2, label=label)
+
+
+def _describe(points: Mapping[Condition, Point], leak: str) -> str:
+    return "; ".join(
+        f"{condition.label}: accuracy {number(upward.value)}, {leak} {number(across.value)}"
+        for condition, (across, upward) in points.items()
+    )

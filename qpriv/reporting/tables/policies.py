@@ -1,0 +1,75 @@
+"""Tables of the policies: what they answer, keep, leak and send; and of all that has no table."""
+
+from collections.abc import Sequence
+
+from ..claims import alpha_sweeps
+from ..condition import Condition
+from ..evidence import Evidence
+from ..quantities import POLICY_QUANTITIES, Quantity, quantity
+from .table import Table, build_row, build_table, settings_of, table_key
+
+POLICY_NAMES = frozenset(each.name for each in POLICY_QUANTITIES)
+
+
+def policy_table(evidence: Evidence, dataset: str) -> Table | None:
+    """Return utility and cost of each policy, or None where none was measured."""
+    swept = [c for c in swept_conditions(evidence) if "alpha" in c.options]
+    rest = [c for c in evidence.conditions if c not in swept]
+    caption = f"Policies on {dataset or 'the data'}: what they answer, keep, leak and send"
+    return _policies(evidence, rest, table_key("policies", dataset), caption)
+
+
+def sweep_table(evidence: Evidence, dataset: str) -> Table | None:
+    """Return the points of the sweeps of alpha, or None where there is none."""
+    caption = "Sweep of alpha, the weight of utility, at beta 1: each row its own fine-tune"
+    swept = swept_conditions(evidence)
+    return _policies(evidence, swept, table_key("alpha-sweep", dataset), caption)
+
+
+def swept_conditions(evidence: Evidence) -> list[Condition]:
+    """Return the conditions that a sweep of alpha consists of, in its order."""
+    return [c for sweep in alpha_sweeps(evidence).values() for c in sweep.values()]
+
+
+def question_type_table(evidence: Evidence, dataset: str) -> Table | None:
+    """Return accuracy by type of question, or None where it was not measured."""
+    names = sorted({f.name for f in evidence.figures if f.name.startswith("accuracy/")})
+    if not names:
+        return None
+    columns = tuple(quantity(name) for name in names)
+    conditions = [c for c in evidence.conditions if evidence.figure(names[0], c)]
+    rows = [
+        build_row(c.label, "", (), [evidence.figure(name, c) for name in names]) for c in conditions
+    ]
+    return build_table(
+        table_key("types", dataset), "Accuracy by type of question", "Policy", columns, rows
+    )
+
+
+def other_table(evidence: Evidence) -> Table | None:
+    """Return all figures that have no table of their own, one a row."""
+    figures = [f for f in evidence.figures if not _has_table(f.name)]
+    rows = [build_row(f.name, f.condition.label, settings_of([f]), [f]) for f in figures]
+    if not rows:
+        return None
+    value = (Quantity("value", "Value"),)
+    return build_table("others", "Other figures of the runs", "Figure", value, rows)
+
+
+def _policies(
+    evidence: Evidence, conditions: Sequence[Condition], key: str, caption: str
+) -> Table | None:
+    figures = [f for f in evidence.figures if f.name in POLICY_NAMES and f.condition in conditions]
+    names = {figure.name for figure in figures}
+    columns = tuple(each for each in POLICY_QUANTITIES if each.name in names)
+    measured = {figure.condition for figure in figures}
+    rows = [
+        build_row(c.label, c.meaning, (), [evidence.figure(each.name, c) for each in columns])
+        for c in conditions
+        if c in measured
+    ]
+    return build_table(key, caption, "Policy", columns, rows) if rows else None
+
+
+def _has_table(name: str) -> bool:
+    return name in POLICY_NAMES or name.startswith("accuracy/") or name.startswith("attack/")

@@ -1,0 +1,155 @@
+"""`Table`: what a row, a column and a cell of a report say."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..claims.attacks import chance
+from ..evidence import Figure
+from ..numbers import MISSING, basis, interval, number
+from ..quantities import Quantity
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure of a table.
+
+    Args:
+        text: The value, or why there is none; empty where it was not measured.
+        interval: The interval, or empty.
+        basis: n and seeds, where they differ from the row's, or why there is no value.
+        trouble: Whether a probe failed here.
+    """
+
+    text: str = ""
+    interval: str = ""
+    basis: str = ""
+    trouble: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: a condition, what it rests on, and its figures.
+
+    Args:
+        header: Name of the row.
+        meaning: The name in plain words, or empty.
+        details: Settings and basis, as short phrases.
+        cells: One for each column.
+        marks: Warnings such as ``short attacker``.
+    """
+
+    header: str
+    meaning: str
+    details: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with its caption.
+
+    Args:
+        key: Identifier within the page.
+        caption: What the table shows.
+        head: Title of the first column.
+        columns: The quantities.
+        rows: The rows.
+        common: What holds for every row, as short phrases.
+        marks: Warnings that hold for every row.
+    """
+
+    key: str
+    caption: str
+    head: str
+    columns: tuple[Quantity, ...]
+    rows: tuple[Row, ...]
+    common: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+
+
+def build_table(
+    key: str, caption: str, head: str, columns: tuple[Quantity, ...], rows: Sequence[Row]
+) -> Table:
+    """Build a table; what every row says is said once, below the caption."""
+    details = _shared([row.details for row in rows])
+    marks = _shared([row.marks for row in rows])
+    own = tuple(
+        replace(
+            row,
+            details=tuple(each for each in row.details if each not in details),
+            marks=tuple(each for each in row.marks if each not in marks),
+        )
+        for row in rows
+    )
+    return Table(key, caption, head, columns, own, details, marks)
+
+
+def build_row(
+    header: str,
+    meaning: str,
+    details: Iterable[str],
+    figures: Sequence[Figure | None],
+    failures: Sequence[Figure] = (),
+) -> Row:
+    """Build a row; what all cells rest on stands once beside the header."""
+    estimates = [figure.estimate for figure in figures if figure]
+    bases = {basis(estimate) for estimate in estimates if estimate}
+    common = next(iter(bases)) if len(bases) == 1 else ""
+    cells = tuple(_cell(figure, own_basis=not common) for figure in figures)
+    marks = _marks([*figures, *failures])
+    return Row(header, meaning, tuple(filter(None, (*details, common))), cells, marks)
+
+
+def _cell(figure: Figure | None, *, own_basis: bool) -> Cell:
+    if figure is None:
+        return Cell()
+    estimate = figure.estimate
+    example = figure.example
+    if estimate is None:
+        does_not_apply = example.status in ("ok", "not applicable")
+        text = MISSING if does_not_apply else example.status
+        return Cell(text, basis=example.note if does_not_apply else "", trouble=not does_not_apply)
+    ends = interval(estimate.interval, example.unit)
+    by_chance = chance(example)
+    notes = [basis(estimate)] if own_basis else []
+    notes += [f"chance {number(by_chance)}"] if by_chance else []
+    note = ", ".join(notes)
+    return Cell(number(estimate.value, example.unit), ends, note, trouble=bool(figure.failed))
+
+
+def _marks(figures: Sequence[Figure | None]) -> tuple[str, ...]:
+    """Return the warnings of a row: short attackers, failed probes with their note."""
+    present = [figure for figure in figures if figure]
+    marks = ["short attacker"] if any(figure.short for figure in present) else []
+    for result in (result for figure in present for result in figure.failed):
+        when = "" if result.epoch is None else f" at epoch {result.epoch}"
+        marks.append(f"{result.status}{when}" + (f": {result.note}" if result.note else ""))
+    texts = [r.note for f in present for r in f.by_seed.values() if r.status == "ok"]
+    notes = {part for text in texts for part in text.split("; ") if part}
+    return tuple(dict.fromkeys([*marks, *sorted(notes)]))
+
+
+def settings_of(figures: Sequence[Figure]) -> tuple[str, ...]:
+    """Return the settings of an attack as phrases; chance stands beside its figure."""
+    attack = {k: v for figure in figures for k, v in figure.example.attack.items()}
+    words = {True: "yes", False: "no"}
+    return tuple(
+        f"{key.replace('_', ' ')}: {words[value] if isinstance(value, bool) else value}"
+        for key, value in attack.items()
+        if key not in ("short", "chance")
+    )
+
+
+def _shared(phrases: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    first = phrases[0] if phrases else ()
+    return tuple(each for each in first if all(each in others for others in phrases))
+
+
+def table_key(name: str, dataset: str) -> str:
+    """Return an identifier for a table of one data set.
+
+    >>> table_key("policies", "FaceScenes/test")
+    'policies-facescenes-test'
+    """
+    return "-".join([name, *("".join(c if c.isalnum() else "-" for c in dataset).split())]).lower()

@@ -17,6 +17,6 @@ def fingerprint(modules: Iterable[nn.Module], settings: Iterable[str]) -> str:
     for module in modules:
         for name, weight in sorted(module.state_dict().items()):
             digest.update(f"{name} {weight.dtype} {tuple(weight.shape)};".encode())
-            digest.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+            digest.update(weight.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
     digest.update(repr(tuple(settings)).encode())
     return digest.hexdigest()[:32]

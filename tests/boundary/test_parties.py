@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import pytest
 import torch
@@ -67,7 +68,7 @@ def apart(
     model.zero_grad()
     layout = TokenLayout.of(tokens)
     head, tail = Head(model, cuts[0]), Tail(model, cuts[-1])
-    bodies = [Segment(model, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    bodies = [Segment(model, a, b) for a, b in pairwise(cuts)]
     hidden = head(
         head.embed(tokens.input_ids, kept_features(model, ragged())),
         tokens.attention_mask,
@@ -146,7 +147,7 @@ def test_parties_own_their_layers_and_nothing_else(
     model: VisionLanguageModel, cuts: tuple[int, ...]
 ) -> None:
     head, tail = Head(model, cuts[0]), Tail(model, cuts[-1])
-    bodies = [Segment(model, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    bodies = [Segment(model, a, b) for a, b in pairwise(cuts)]
     owned = [{id(p) for p in part.parameters()} for part in (head, *bodies, tail)]
     assert sum(map(len, owned)) == len(set.union(*owned)), "two parties own one weight"
     decoder = {id(p) for p in model.language_model.parameters()}

@@ -8,7 +8,7 @@ import timm
 import torch
 from timm.models import VisionTransformer
 from torch import Tensor, nn
-from transformers import CLIPTextModel
+from transformers import AutoConfig, CLIPTextModel
 from transformers.utils import logging as transformers_logging
 
 from qpriv.errors import ModelError
@@ -92,6 +92,9 @@ def load_text_encoder(folder: Path, *, dtype: torch.dtype = torch.float32) -> CL
     """
     encoder: CLIPTextModel
     with quiet_loading(), as_model_error(folder, "CLIP text encoder"):
+        kind = AutoConfig.from_pretrained(folder).model_type
+        if kind not in {"clip", "clip_text_model"}:
+            raise ModelError(f"a {kind} model, not a CLIP", where=str(folder))
         encoder, info = CLIPTextModel.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, output_loading_info=True
         )

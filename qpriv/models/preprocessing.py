@@ -1,6 +1,7 @@
 """`Preprocessor`: samples to tensors, as the checkpoint's own processor does it."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import BaseImageProcessor, LlavaProcessor, PreTrainedTokenizerBase
 
-from qpriv.datasets.sample import Box, VQASample
+from qpriv.datasets.sample import Box, ImageSource, VQASample
 from qpriv.errors import ConfigError, DataError, ModelError
 
 from .batch import VQABatch
@@ -17,6 +18,15 @@ from .sequences import IGNORED, Side, pad_rows
 
 DEFAULT_PROMPT = "USER: <image>\n{question} ASSISTANT:"
 """LLaVA-1.5's prompt, byte for byte the same in training, evaluation and attacks."""
+
+
+class HasImage(Protocol):
+    """A sample of any kind that comes with an image."""
+
+    @property
+    def image(self) -> ImageSource:
+        """Return where the pixels come from."""
+        ...
 
 
 class Preprocessor:
@@ -111,7 +121,7 @@ class Preprocessor:
             prompt_mask=_mask(prompts, "left"),
         )
 
-    def pixels(self, samples: Sequence[VQASample]) -> Tensor:
+    def pixels(self, samples: Sequence[HasImage]) -> Tensor:
         """Return the crops as the checkpoint's image processor makes them, ``[B, 3, H, W]``."""
         images = [sample.image.load() for sample in samples]
         pixels: Tensor = self.image_processor(images=images, return_tensors="pt")["pixel_values"]

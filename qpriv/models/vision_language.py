@@ -27,11 +27,11 @@ from .loading import (
     DTYPES,
     DType,
     Quantization,
-    check_llava,
     load_llava,
     load_processor,
     load_question_tokenizer,
     patch_grid,
+    read_config,
 )
 from .preprocessing import DEFAULT_PROMPT, Preprocessor
 from .registry import Backbone, locate, resolve_backbone
@@ -120,7 +120,7 @@ class VisionLanguageModel(nn.Module):
         """
         names = resolve_backbone(backbone, text_encoder, sensitivity_encoder)
         llava_folder = locate(names.llava)
-        check_llava(llava_folder)
+        read_config(str(llava_folder))  # refuses another model before anything is fetched
         text_folder, sensitivity_folder = (
             locate(name) for name in (names.text_encoder, names.sensitivity_encoder)
         )

@@ -156,7 +156,7 @@ def test_pickled_weights_are_never_opened(folder, part):
 
 
 def test_a_folder_that_is_no_clip_is_refused(folder):
-    with pytest.raises(ModelError, match="CLIP"):
+    with pytest.raises(ModelError, match="model, not a CLIP"):
         load(str(folder), text_encoder=str(folder / "dino"))
 
 

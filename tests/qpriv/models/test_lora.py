@@ -72,7 +72,8 @@ def test_state_round_trip_is_bit_exact_and_has_pefts_keys(adapted, tmp_path):
     model.add_lora(rank=4, alpha=8, seed=3)
     state = {name: torch.randn_like(weight) for name, weight in model.adapter_state().items()}
     model.load_adapter_state(state)
-    assert all(torch.equal(model.adapter_state()[name], state[name]) for name in state)
+    loaded = model.adapter_state()
+    assert all(torch.equal(loaded[name], state[name]) for name in state)
     model.llava.save_pretrained(tmp_path)
     assert load_file(tmp_path / "adapter_model.safetensors").keys() == state.keys()
 

@@ -286,7 +286,8 @@ def test_correct_means_that_greedy_decoding_writes_the_gold_answer(model, batch)
     )
     labels = torch.full_like(written, IGNORED)
     labels[:, start:] = written[:, start:]
-    gold = replace(one, input_ids=written, attention_mask=torch.ones_like(written), labels=labels)
+    mask = torch.cat((one.prompt_mask, torch.ones_like(written[:, start:])), dim=1)
+    gold = replace(one, input_ids=written, attention_mask=mask, labels=labels)
     assert model.answer_log_probs(gold).correct.tolist() == [True]
     labels[:, -1] += 1
     assert model.answer_log_probs(gold).correct.tolist() == [False]

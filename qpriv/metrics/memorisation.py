@@ -40,7 +40,8 @@ def memorised(extractable: Flags, *generalised: Flags) -> Flags:
     >>> memorised(np.array([True, True]), np.array([True, False])).tolist()
     [False, True]
     """
-    return extractable & ~np.any(generalised, axis=0)
+    known: Flags = np.any(generalised, axis=0)
+    return extractable & ~known
 
 
 def size(flags: Flags, documents: Sequence[Hashable], seed: int = 0) -> Size:

@@ -50,12 +50,12 @@ class ReaderRecipe:
         seed: Fixes weights, documents and noise.
     """
 
-    steps: int = 6000
-    documents: int = 24_000
+    steps: int = 4500
+    documents: int = 16_000
     batch_size: int = 16
     learning_rate: float = 1e-3
     warmup: int = 100
-    flat: float = 0.3
+    flat: float = 0.4
     guidance: float = 0.3
     noise: ScanNoise = PRETRAINING_NOISE
     shift: int = 3
@@ -246,6 +246,13 @@ def looked_at(model: Donut, batch: ReaderBatch, length: int) -> tuple[Tensor, Te
         before = [cells[0], *cells]  # the end marker, too, follows a last character
         previous[row, begin : begin + len(before)] = torch.tensor(before)
     return previous, current
+
+
+def export_reader(model: Donut, folder: Path) -> None:
+    """Write a reader as a folder of the library, weights in half precision."""
+    model.network.half().save_pretrained(folder)
+    model.processor.save_pretrained(folder)
+    model.network.float()
 
 
 def _save(

@@ -76,7 +76,7 @@ def tiny_pix2struct(max_patches: int = 64, seed: int = 0) -> Pix2Struct:
         torch.manual_seed(seed)
         network = Pix2StructForConditionalGeneration(config).eval()
     images = Pix2StructImageProcessor(max_patches=max_patches, is_vqa=False)
-    return Pix2Struct(network, Pix2StructProcessor(images, tokenizer), max_tokens=32)
+    return Pix2Struct(network, Pix2StructProcessor(images, tokenizer), max_tokens=24)
 
 
 def tiny_paligemma(image_size: int = 28, seed: int = 0) -> PaliGemma:

@@ -156,4 +156,5 @@ def headline(conditions: Sequence[Condition]) -> list[Condition]:
         if c.family in ("off", "dtp") or (c.family == "fixed" and c.ratio == 0.5)
     ]  # fmt: skip
     plain = [c for c in chosen if "alpha" not in c.options]
-    return (plain or chosen or list(conditions))[:6]
+    default = [c for c in plain if not c.tags]
+    return (default or plain or chosen or list(conditions))[:6]

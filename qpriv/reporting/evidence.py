@@ -106,7 +106,7 @@ class Evidence:
             [
                 Measurement(Condition.of(result, run.tags, run.stage), result)
                 for run in runs
-                for result in run.results
+                for result in (*run.results, *run.training_losses)
             ]
         )
 

@@ -63,7 +63,9 @@ ATTACK_QUANTITIES = (
     ),
 )
 
-_BY_NAME = {each.name: each for each in (*POLICY_QUANTITIES, *ATTACK_QUANTITIES)}
+_LOSSES = (Quantity("val/loss", "Validation loss"), Quantity("train/loss", "Training loss"))
+
+_BY_NAME = {each.name: each for each in (*POLICY_QUANTITIES, *ATTACK_QUANTITIES, *_LOSSES)}
 _ORDER = {name: place for place, name in enumerate(_BY_NAME)}
 
 

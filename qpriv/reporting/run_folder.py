@@ -1,5 +1,6 @@
 """Reading run folders: what one fit left behind, and what is wrong with it."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,25 @@ class Run:
     def name(self) -> str:
         """Return the name of the folder."""
         return self.folder.name
+
+    @property
+    def training_losses(self) -> tuple[Result, ...]:
+        """Return the mean training loss of each epoch, from the steps in ``metrics.jsonl``."""
+        epochs: dict[int, list[float]] = defaultdict(list)
+        for line in self.metrics:
+            epoch, loss = line.get("epoch"), line.get("train/loss", line.get("train/loss_step"))
+            if isinstance(epoch, int) and isinstance(loss, int | float):
+                epochs[epoch].append(loss)
+        victim = next((result for result in self.results if result.policy), None)
+        policy, seed = (victim.policy, victim.seed) if victim else ("", None)
+        return tuple(
+            Result(
+                name="train/loss", value=sum(losses) / len(losses), n=len(losses), unit="nats",
+                seed=seed, epoch=epoch, policy=policy, dataset=victim.dataset if victim else "",
+                note="n counts logged steps",
+            )
+            for epoch, losses in sorted(epochs.items())
+        )  # fmt: skip
 
 
 def read_run(folder: Path) -> Run:

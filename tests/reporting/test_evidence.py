@@ -1,5 +1,7 @@
 """Which figure counts: the last epoch, the test split, one condition, one attack setting."""
 
+import json
+
 import pytest
 
 from qpriv.reporting.condition import Condition, headline
@@ -126,6 +128,23 @@ def test_run_folders_are_found_inside_a_study(tmp_path):
     (tmp_path / "study" / "results.jsonl").write_text("")
     assert [run.name for run in find_runs([tmp_path / "study"])] == ["a", "b"]
     assert find_runs([tmp_path / "study" / "a"] * 2) == [tmp_path / "study" / "a"]
+
+
+def test_training_losses_are_epoch_means_of_the_logged_steps(tmp_path):
+    lines = [
+        {"epoch": 0, "step": 1, "train/loss": 2.0},
+        {"epoch": 0, "step": 2, "train/loss": 1.0},
+        {"epoch": 0, "step": 2, "val/accuracy": 0.5},
+        {"epoch": 1, "step": 3, "train/loss": None},
+        {"epoch": 1, "step": 4, "train/loss": 0.5},
+    ]
+    folder = fakes.write_run(tmp_path, [result("accuracy", 0.5, policy="dtp(fused)", seed=3)])
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    losses = read_run(folder).training_losses
+    assert [(r.epoch, r.value, r.n) for r in losses] == [(0, 1.5, 2), (1, 0.5, 1)]
+    assert {(r.policy, r.seed) for r in losses} == {("dtp(fused)", 3)}
+    held = Evidence.of([read_run(folder)])
+    assert list(held.history(held.named("train/loss")[0])) == [0, 1]
 
 
 def test_a_run_that_only_began_is_read_and_said_so(tmp_path):

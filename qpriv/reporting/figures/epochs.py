@@ -21,7 +21,8 @@ def epoch_pictures(evidence: Evidence) -> Iterator[Picture]:
         ("accuracy", "accuracy"),
         (FACE_PSNR, "PSNR in the face box, dB"),
         (MEMBERSHIP, "AUC of membership inference"),
-        ("val/loss", "validation loss"),
+        ("val/loss", "validation loss, nats"),
+        ("train/loss", "training loss, nats"),
     )
     for name, label in curves:
         setting = strongest(evidence, name)

@@ -4,13 +4,15 @@ from dataclasses import dataclass
 
 from qpriv.datasets import easy_vqa
 
-from .base import Split, VQADataModule
+from .base import VQADataModule
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class EasyVQA(VQADataModule):
     """One drawn shape an image, official train and test; nothing in it is sensitive."""
 
-    def dataset(self, split: Split) -> easy_vqa.EasyVQA:
+    source = easy_vqa.EasyVQA
+
+    def open(self, split: str) -> easy_vqa.EasyVQA:
         """Return a split of the set."""
         return easy_vqa.EasyVQA(split)

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch.utils.data import ConcatDataset, Dataset
-
 from qpriv.datasets import face_scenes
+from qpriv.datasets.base import VQADataset
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
 
@@ -41,6 +40,8 @@ class FaceScenes(VQADataModule):
     population_factor: int = 2
     world: int = 0
 
+    source = face_scenes.FaceScenes
+
     def __post_init__(self) -> None:
         """Check the numbers before anything is drawn."""
         super().__post_init__()
@@ -53,10 +54,10 @@ class FaceScenes(VQADataModule):
                 remedy="choose 2 or more: a shadow model needs members and as many non-members",
             )
 
-    def dataset(self, split: Split) -> Dataset[VQASample]:
+    def dataset(self, split: Split) -> VQADataset:
         """Return the members' mixture to train on, or the scenes of validation or test."""
         if split == "train":
-            return ConcatDataset(self._mixture("members", 1))
+            return VQADataset("members", _samples(self._mixture("members", 1)))
         return self._scenes(split, self.num_eval)
 
     def nonmembers(self) -> Sequence[VQASample]:

@@ -59,11 +59,7 @@ def new_model(clip: CLIPModel, seed: int) -> LlavaForConditionalGeneration:
     )
     torch.manual_seed(seed)
     model = LlavaForConditionalGeneration(config)
-    tower = model.model.vision_tower
-    wanted = set(tower.state_dict())
-    weights = clip.vision_model.state_dict()
-    prefix = "vision_model." if any(key.startswith("vision_model.") for key in wanted) else ""
-    tower.load_state_dict({prefix + key: value for key, value in weights.items()})
+    model.model.vision_tower.load_state_dict(clip.vision_model.state_dict())
     return model
 
 

@@ -1,6 +1,5 @@
 """The auxiliary loss that makes activations carry what the picture looks like."""
 
-import torch
 from torch import Tensor, nn
 
 from .scene_tensors import PATCH
@@ -36,8 +35,3 @@ class PixelReadout(nn.Module):
         variance = pixels.reshape(*pixels.shape[:-1], 3, -1).var(-1).mean(-1)
         loss: Tensor = (error / (variance + _FLOOR)).mean()
         return loss
-
-
-def psnr(mean_squared_error: Tensor) -> Tensor:
-    """Return the peak signal-to-noise ratio in dB of errors of values in [0, 1]."""
-    return -10 * torch.log10(mean_squared_error)

@@ -29,7 +29,6 @@ class SceneTensors:
         pixels: uint8 ``[n, 3, 64, 64]``.
         colors: Colour of the shape in each patch, ``[n, 64]``; 0 where there is none.
         kinds: Kind of the shape in each patch, ``[n, 64]``; 0 where there is none.
-        faces: Share of each patch that a face covers, ``[n, 64]``.
         captions: A description of each scene.
         questions: The questions about each scene.
     """
@@ -37,7 +36,6 @@ class SceneTensors:
     pixels: Tensor
     colors: Tensor
     kinds: Tensor
-    faces: Tensor
     captions: list[str]
     questions: list[tuple[Question, ...]]
 
@@ -51,7 +49,6 @@ class SceneTensors:
             pixels=torch.from_numpy(np.stack([s.pixels for s in pictures])).permute(0, 3, 1, 2),
             colors=torch.stack(colors),
             kinds=torch.stack(kinds),
-            faces=torch.stack([_face_share(scene) for scene in pictures]),
             captions=[_caption(scene) for scene in pictures],
             questions=list(questions),
         )
@@ -81,15 +78,8 @@ def _patch_labels(scene: Scene) -> tuple[Tensor, Tensor]:
     largest, filled = cover.argmax(0), cover.max(0) >= 0.25
     colors = np.array([1 + list(COLORS).index(shape.color) for shape in scene.shapes])
     kinds = np.array([1 + KINDS.index(shape.kind) for shape in scene.shapes])
-    return tuple(torch.from_numpy(np.where(filled, v[largest], 0)) for v in (colors, kinds))  # type: ignore[return-value]
-
-
-def _face_share(scene: Scene) -> Tensor:
-    covered = torch.zeros(SIDE, SIDE)
-    if scene.face:
-        left, top, right, bottom = scene.face
-        covered[top:bottom, left:right] = 1
-    return covered.unfold(0, PATCH, PATCH).unfold(1, PATCH, PATCH).mean((2, 3)).flatten()
+    color, kind = (np.where(filled, values[largest], 0) for values in (colors, kinds))
+    return torch.from_numpy(color), torch.from_numpy(kind)
 
 
 def _caption(scene: Scene) -> str:

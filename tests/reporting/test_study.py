@@ -157,9 +157,24 @@ def test_an_exit_with_a_code_is_a_failure(config, code, fails):
         assert outcome.failed["vqa-dtp-seed1"] == "it ended with exit code 2"
 
 
-def test_stopping_says_how_to_go_on_and_keeps_what_is_done(config):
+def _exit_on_interrupt() -> SystemExit:
+    """Return what the trainer makes of Ctrl-C."""
+    try:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise SystemExit(1)
+    except SystemExit as leaving:
+        return leaving
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), _exit_on_interrupt(), SystemExit(130)])
+def test_stopping_says_how_to_go_on_and_keeps_what_is_done(config, error):
+    said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        study(config, FakeFit(failing="vqa-off-seed0", error=KeyboardInterrupt()))
+        fit = FakeFit(failing="vqa-off-seed0", error=error)
+        run_study(config, config.parent.parent / "out", fit, echo=said.append)
+    assert said[-1] == "Stopped. The same command goes on where this one was."
     fit = FakeFit()
     outcome, _ = study(config, fit)
     assert fit.names == ALL[2:] and outcome.exit_code == 0

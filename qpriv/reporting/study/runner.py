@@ -18,6 +18,7 @@ from .forecast import Forecast
 Fit = Callable[[list[str]], None]
 Echo = Callable[[str], None]
 
+_INTERRUPTED = 130  # exit code of a program that was stopped by Ctrl-C
 # a report is rewritten when its making would take at most this share of the time
 _REPORT_SHARE = 0.1
 
@@ -192,6 +193,8 @@ def _reason_of_failure(fit: Fit, cell: Cell) -> str:
         fit(arguments)
         return ""
     except SystemExit as leaving:
+        if isinstance(leaving.__context__, KeyboardInterrupt) or leaving.code == _INTERRUPTED:
+            raise KeyboardInterrupt from leaving  # the trainer turns Ctrl-C into an exit
         reason = f"it ended with exit code {leaving.code}" if leaving.code else ""
         story = traceback.format_exc()
     except Exception as error:  # whatever a run dies of, the others go on

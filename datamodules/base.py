@@ -189,7 +189,7 @@ class VQADataModule(SplitDataModule[VQASample]):
     is set apart as one.
     """
 
-    source: ClassVar[type[VQADataset]]
+    source: ClassVar[type[VQADataset]] = VQADataset
     """The data set class: its split names and its rule for scoring answers."""
 
     def open(self, split: str) -> VQADataset:

@@ -1,9 +1,15 @@
 """LightningModules: thin shells over qpriv that train, evaluate and export."""
 
 from .base import TrainedOnly
+from .sensitivity_teacher import SensitivityTeacher
+from .student import PruningStudent
+from .threshold_teacher import ThresholdTeacher
 from .vqa import VQAModule
 
 __all__ = (
+    "PruningStudent",
+    "SensitivityTeacher",
+    "ThresholdTeacher",
     "TrainedOnly",
     "VQAModule",
 )

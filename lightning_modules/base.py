@@ -13,6 +13,8 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
 from qpriv.errors import CheckpointError, ConfigError
+from qpriv.models.fingerprint import fingerprint
+from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.recipe import Schedule, warmed_up
 
 _IDENTITY = "qpriv_base"
@@ -134,3 +136,9 @@ def gather(rows: list[Row]) -> list[Row]:
     shares: list[list[Row]] = [[] for _ in range(dist.get_world_size())]
     dist.all_gather_object(shares, rows)
     return [row for share in shares for row in share]
+
+
+def base_fingerprint(model: VisionLanguageModel) -> str:
+    """Return a digest of encoders, projector, first and last layer and head: what LoRA sits on."""
+    ends = (model.projector, model.decoder_layers[0], model.decoder_layers[-1], model.lm_head)
+    return fingerprint(ends, (model.encoder_fingerprint(),))

@@ -13,7 +13,6 @@ from torch.optim.lr_scheduler import LRScheduler
 from qpriv.datasets.sample import AnswerRule
 from qpriv.models.batch import VQABatch
 from qpriv.models.cache import FeatureCache
-from qpriv.models.fingerprint import fingerprint
 from qpriv.models.loading import DType, Quantization
 from qpriv.models.preprocessing import DEFAULT_PROMPT, Preprocessor
 from qpriv.models.vision_language import VisionLanguageModel
@@ -24,7 +23,7 @@ from qpriv.pruning.policy import NoPruning, PruningPolicy
 from qpriv.result import append_results
 
 from .answers import Answered, answer_batch, distinct, figures, write_predictions
-from .base import TrainedOnly, gather
+from .base import TrainedOnly, base_fingerprint, gather
 from .structure import check_cuts, check_policy, read_shape
 
 
@@ -159,7 +158,7 @@ class VQAModule(TrainedOnly):
         optimizer = self._recipe.optimizer(self.model.parameters())
         return self.scheduled(self._recipe.schedule, self._recipe.warmup, optimizer)
 
-    def on_train_epoch_start(self) -> None:
+    def on_train_start(self) -> None:
         """Train the decoder's adapters; the encoders stay in evaluation mode."""
         # trainers keep the modes a model comes with, and ours comes evaluating
         self.model.train()
@@ -245,9 +244,3 @@ class VQAModule(TrainedOnly):
                 self.log(name, result.value, prog_bar=name == self.monitor, batch_size=1)
         if self.trainer.is_global_zero:
             append_results(self.run_folder / "results.jsonl", results)
-
-
-def base_fingerprint(model: VisionLanguageModel) -> str:
-    """Return a digest of encoders, projector, first and last layer and head: what LoRA sits on."""
-    ends = (model.projector, model.decoder_layers[0], model.decoder_layers[-1], model.lm_head)
-    return fingerprint(ends, (model.encoder_fingerprint(),))

@@ -1,6 +1,6 @@
 """A data module of noise images, for tests of training and of the command line."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from datamodules import VQADataModule
 from qpriv.datasets.base import VQADataset
@@ -11,7 +11,8 @@ class NoiseVQA(VQADataset):
     """Noise images with a few questions; the splits are different images."""
 
     def __init__(self, split: str, size: int) -> None:
-        super().__init__(split, random_samples(size, seed=("train", "val", "test").index(split)))
+        drawn = random_samples(size, seed=("train", "val", "test").index(split))
+        super().__init__(split, [replace(sample, split=split) for sample in drawn])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

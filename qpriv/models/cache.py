@@ -40,7 +40,12 @@ class TensorStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._where: dict[str, tuple[dict[str, Tensor], int]] = {}
-        for shard in sorted(folder.glob("*.safetensors")):
+        self._shards: set[Path] = set()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take in what other processes have written meanwhile."""
+        for shard in sorted(set(self.folder.glob("*.safetensors")) - self._shards):
             self._open(shard)
 
     def __contains__(self, key: str) -> bool:
@@ -89,6 +94,7 @@ class TensorStore:
             raise DataError(
                 f"not a shard of features: {error}", where=str(shard), remedy="remove it"
             ) from error
+        self._shards.add(shard)
         self._where.update((key, (tensors, row)) for row, key in enumerate(keys))
 
 

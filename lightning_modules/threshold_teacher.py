@@ -1,0 +1,78 @@
+"""`ThresholdTeacher`: how much of an image a question can bear to lose."""
+
+from torch import Tensor
+from torch.nn import functional
+
+from qpriv.models.batch import VQABatch
+from qpriv.models.features import VisualFeatures
+from qpriv.paradigms.recipe import Schedule
+from qpriv.pruning.oracle_table import OracleMode
+from qpriv.pruning.threshold import PredictorOutput
+
+from .ratio import RatioModule
+
+
+class ThresholdTeacher(RatioModule):
+    """Regresses the oracle's ratios with MLP_tau, H_sens frozen (source section 8).
+
+    The oracle search over training and validation samples runs before the first epoch, with its
+    progress shown; later runs on the same samples find its ratios again. They are written to the
+    run folder as ``oracle.json``.
+
+    Args:
+        predictor: Folder of the predictor that the sensitivity teacher exported.
+        backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
+        oracle_mode: ``min`` is the source's text, ``max`` the largest ratio that still answers.
+        oracle_seed: Seed of the search's random scorer.
+        k_min: Safety floor of the search in patches; null scales the source's 16 of 576.
+        learning_rate: Peak learning rate of AdamW.
+        weight_decay: Decoupled weight decay.
+        schedule: How the learning rate falls.
+        warmup: Share of all steps in which it rises.
+        feature_cache: Folder of features and ratios; null keeps ratios in the run folder.
+        seed: Seed of the run; null is ``seed_everything``.
+
+    Raises:
+        ConfigError: If the folder of the stage before is missing.
+    """
+
+    def __init__(
+        self,
+        predictor: str = "runs/latest/sensitivity_teacher/predictor",
+        backbone: str = "tiny",
+        oracle_mode: OracleMode = "min",
+        oracle_seed: int = 0,
+        k_min: int | None = None,
+        learning_rate: float = 3e-4,
+        weight_decay: float = 0.01,
+        schedule: Schedule = "cosine",
+        warmup: float = 0.0,
+        feature_cache: str | None = "runs/.features",
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(
+            predictor,
+            "sensitivity teacher",
+            backbone,
+            oracle_mode,
+            oracle_seed,
+            k_min,
+            learning_rate,
+            weight_decay,
+            schedule,
+            warmup,
+            feature_cache,
+            seed,
+        )
+        self.save_hyperparameters()
+
+    def choose_trained(self) -> None:
+        """Train MLP_tau alone."""
+        self.predictor.requires_grad_(False)
+        self.predictor.ratio_predictor.requires_grad_(True)
+
+    def loss(
+        self, batch: VQABatch, features: VisualFeatures, output: PredictorOutput, oracle: Tensor
+    ) -> dict[str, Tensor]:
+        """Return the squared error to the oracle's ratios."""
+        return {"loss": functional.mse_loss(output.ratio, oracle)}

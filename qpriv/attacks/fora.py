@@ -161,7 +161,6 @@ class Fora:
             grid.tokens.shape[-1],
             shape,
             self.patch_size,
-            self.positions,
             width=self.training.width,
             depth=self.training.depth,
         )

@@ -15,8 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .threat import Positions
-
 
 @dataclass(frozen=True)
 class TokenGrid:
@@ -24,7 +22,7 @@ class TokenGrid:
 
     Args:
         tokens: ``[n, N, d]``; zero where nothing is. With known positions a token lies in the
-            cell of its patch, otherwise in the order it came.
+            cell of its patch, otherwise the tokens lie evenly spread in the order they came.
         present: True where there is a token, ``[n, N]``.
     """
 
@@ -41,7 +39,10 @@ class TokenGrid:
 
 
 def to_grid(rows: Sequence[Tensor], places: Sequence[Tensor] | None, num_patches: int) -> TokenGrid:
-    """Return ragged tokens on the grid, or in their order where places are unknown.
+    """Return ragged tokens on the grid.
+
+    Tokens cross in the order of their patches. Who knows no more spreads them evenly: exact
+    where nothing was pruned, and wrong by little where every region lost its share.
 
     Args:
         rows: Tokens of each picture, ``[k_i, d]``.
@@ -55,7 +56,8 @@ def to_grid(rows: Sequence[Tensor], places: Sequence[Tensor] | None, num_patches
     tokens = torch.zeros(len(rows), num_patches, width)
     present = torch.zeros(len(rows), num_patches, dtype=torch.bool)
     for number, row in enumerate(rows):
-        cells = torch.arange(len(row)) if places is None else places[number].cpu()
+        spread = (torch.arange(len(row)) * num_patches + num_patches // 2) // max(len(row), 1)
+        cells = spread if places is None else places[number].cpu()
         tokens[number, cells] = row.float()
         present[number, cells] = True
     return TokenGrid(tokens, present)
@@ -68,7 +70,6 @@ class Inverter(nn.Module):
         token_width: Width ``d`` of a token.
         grid: Rows and columns of patches.
         patch_size: Side of a reconstructed patch in pixels.
-        positions: Whether tokens come with their patch.
         width: Width of the residual network.
         depth: Number of its transformer layers.
     """
@@ -81,13 +82,12 @@ class Inverter(nn.Module):
         token_width: int,
         grid: tuple[int, int],
         patch_size: int,
-        positions: Positions = "known",
         *,
         width: int = 192,
         depth: int = 3,
     ) -> None:
         super().__init__()
-        self.grid, self.patch_size, self.positions = grid, patch_size, positions
+        self.grid, self.patch_size = grid, patch_size
         cells = grid[0] * grid[1]
         self.register_buffer("mean", torch.zeros(token_width))
         self.register_buffer("scale", torch.ones(token_width))
@@ -95,7 +95,6 @@ class Inverter(nn.Module):
         self.embed = nn.Linear(token_width, width)
         self.mask_token = nn.Parameter(torch.zeros(width))
         self.place = nn.Parameter(torch.randn(cells, width) * 0.02)
-        self.gather = nn.MultiheadAttention(width, 4, batch_first=True)
         self.trunk = nn.TransformerEncoder(
             nn.TransformerEncoderLayer(
                 width,
@@ -124,25 +123,11 @@ class Inverter(nn.Module):
         tokens = ((grid.tokens - self.mean) / self.scale).clamp(-10, 10)
         present = grid.present.unsqueeze(-1)
         embedded = torch.where(present, self.embed(tokens), self.mask_token)
-        if self.positions == "known":
-            read = torch.where(present, self.linear(tokens), self.linear.bias)
-        else:
-            embedded, read = self._spread(embedded, grid.present), self.linear.bias
+        read = torch.where(present, self.linear(tokens), self.linear.bias)
         patches = read + self.head(self.trunk(embedded + self.place))
         picture = self._assemble(patches)
         smoothed: Tensor = self.smooth(picture)
         return picture + smoothed
-
-    def _spread(self, embedded: Tensor, present: Tensor) -> Tensor:
-        """Let each cell fetch what it needs from tokens of which only the order is known."""
-        count = present.sum(dim=1, keepdim=True).clamp(min=1)
-        order = torch.arange(present.shape[1], device=present.device) / count  # 0 first, 1 last
-        cells = torch.arange(present.shape[1], device=present.device) / present.shape[1]
-        keys = embedded + _waves(order, embedded.shape[-1])
-        queries = (self.place + _waves(cells, embedded.shape[-1])).expand_as(embedded)
-        fetched: Tensor
-        fetched, _ = self.gather(queries, keys, embedded, key_padding_mask=~present)
-        return fetched
 
     def _assemble(self, patches: Tensor) -> Tensor:
         rows, columns = self.grid
@@ -163,10 +148,6 @@ class Inverter(nn.Module):
         self.mean.copy_(tokens.mean(dim=0))
         self.scale.copy_(tokens.std(dim=0).clamp(min=1e-6))
         patches = to_patches(pictures, self.patch_size)
-        if self.positions == "unknown":
-            self.linear.bias.copy_(patches.mean(dim=(0, 1)))
-            self.linear.weight.zero_()
-            return
         inputs = ((tokens - self.mean) / self.scale).clamp(-10, 10)
         weight, bias = ridge(inputs, patches[grid.present], penalty)
         self.linear.weight.copy_(weight)
@@ -192,10 +173,3 @@ def ridge(inputs: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tens
 def to_patches(pictures: Tensor, size: int) -> Tensor:
     """Return pictures ``[n, 3, H, W]`` as patches ``[n, N, 3 * size * size]``, row by row."""
     return functional.unfold(pictures, size, stride=size).transpose(1, 2)
-
-
-def _waves(share: Tensor, width: int) -> Tensor:
-    """Return sines and cosines of a place in [0, 1], ``[..., width]``."""
-    periods = 2.0 ** torch.arange(width // 2, device=share.device).clamp(max=8)
-    angles = share.unsqueeze(-1) * torch.pi * periods
-    return torch.cat([angles.sin(), angles.cos()], dim=-1)

@@ -132,7 +132,9 @@ def read_run(folder: Path) -> Run:
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
-    """Return the run folders among ``folders``: themselves, or those directly inside a study.
+    """Return the run folders among ``folders``: themselves, or those inside them.
+
+    The merged results beside a report are no run.
 
     Raises:
         DataError: If a folder is missing, or holds no run.
@@ -141,19 +143,21 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     for folder in folders:
         if not folder.is_dir():
             raise DataError("there is no such run folder", where=str(folder), remedy="check it")
-        inside = sorted(path for path in folder.rglob("results.jsonl") if path.parent != folder)
-        runs = [path.parent for path in inside if (path.parent / "config.yaml").is_file()]
-        runs = runs or ([folder] if _is_run(folder) else [])
-        if not runs:
+        inside = sorted(path.parent for path in folder.rglob("results.jsonl"))
+        runs = [path for path in inside if _is_run(path)] or [folder]
+        if not _is_run(runs[0]):
             raise DataError(
-                "the folder holds no run", where=str(folder), remedy="a run has a config.yaml"
+                "the folder holds no run", where=str(folder), remedy="give a folder made by qpriv"
             )
         found += [run for run in runs if run not in found]
     return found
 
 
 def _is_run(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("config.yaml", "results.jsonl"))
+    has_config, has_results, has_report = (
+        (folder / name).is_file() for name in ("config.yaml", "results.jsonl", "report.html")
+    )
+    return has_config or (has_results and not has_report)
 
 
 def _torn(folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from qpriv.reporting import write_report
 from qpriv.reporting.condition import Condition, headline
 from qpriv.reporting.evidence import Evidence
 from qpriv.reporting.run_folder import Run, find_runs, read_run
@@ -125,7 +126,8 @@ def test_cells_without_a_figure_say_why():
 def test_run_folders_are_found_inside_a_study(tmp_path):
     fakes.write_run(tmp_path / "study" / "a", [result("accuracy", 0.5)])
     fakes.write_run(tmp_path / "study" / "b", [result("accuracy", 0.5)])
-    (tmp_path / "study" / "results.jsonl").write_text("")
+    write_report([tmp_path / "study"], tmp_path / "study")  # its merged results are no run
+    (tmp_path / "study" / "b" / "config.yaml").unlink()
     assert [run.name for run in find_runs([tmp_path / "study"])] == ["a", "b"]
     assert find_runs([tmp_path / "study" / "a"] * 2) == [tmp_path / "study" / "a"]
 

@@ -1,7 +1,7 @@
 """LLaVA-style conversation JSON: the instruction files that users already own."""
 
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import msgspec
 
@@ -67,7 +67,6 @@ def _pairs(
 ) -> Iterator[tuple[str, VQASample]]:
     file = tree.require(name, remedy="name the conversation file")
     report.files += (file.name,)
-    images, flat = tree.images(parts=2), tree.images()
     for index, record in iter_records(file, _Record):
         turns = record.conversations or record.conversatons or []
         pairs = [
@@ -84,8 +83,7 @@ def _pairs(
         if not pairs:
             report.drop("no question followed by an answer")
         where, identity = f"{file.name}, record {index}", index if record.id is None else record.id
-        by_folder = "/".join(PurePosixPath(record.image).parts[-2:]) in images
-        image = (images if by_folder else flat).source(record.image, where)
+        image = tree.image(record.image, where)
         for number, (question, answer) in enumerate(pairs):
             if has_gold(answer, report):
                 kind = record.answer_type

@@ -117,6 +117,26 @@ class FileTree:
             found.setdefault(base, []).append(path)
         return found
 
+    def image(self, name: str, where: str) -> ImageSource:
+        """Return an image by a path that ends as in the tree, or begins above its root.
+
+        Of ``coco/a/1.jpg`` the tree may hold ``images/coco/a/1.jpg``, or ``a/1.jpg`` at its root,
+        but ``b/1.jpg`` is another image.
+
+        Args:
+            name: The path in the record.
+            where: The record, for messages.
+
+        Raises:
+            DataError: If the path is absolute or climbs out of the folder.
+        """
+        check_relative(name, where)
+        parts = PurePosixPath(name).parts
+        inner = ("/".join(parts[start:]) for start in range(1, len(parts)))
+        inside = next((path for path in inner if path in self._files), None)
+        file = self.find(name) or (self.get(inside) if inside else None)
+        return _image(file) if file else MissingImage(name, str(self.root))
+
     def images(self, parts: int = 1) -> "ImageIndex":
         """Return the images of the tree by the last ``parts`` components of their path."""
         return ImageIndex(self, parts)
@@ -171,8 +191,11 @@ class ImageIndex:
         path = self._paths.get("/".join(name.rsplit("/", self._parts)[-self._parts :]))
         if path is None:
             return MissingImage(name, str(self._tree.root))
-        file = self._tree.get(path)
-        return FileImage(file.path) if isinstance(file, DiskFile) else ArchivedImage(file)
+        return _image(self._tree.get(path))
+
+
+def _image(file: DataFile) -> ImageSource:
+    return FileImage(file.path) if isinstance(file, DiskFile) else ArchivedImage(file)
 
 
 def _walk(root: Path) -> Iterable[Path]:

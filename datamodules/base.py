@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from qpriv.datasets.base import VQADataset
-from qpriv.datasets.folds import sample_by_group, split_by_group
+from qpriv.datasets.folds import sample_by_group
 from qpriv.datasets.sample import AnswerRule, VQASample
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader
 from qpriv.errors import ConfigError, DataError
@@ -28,15 +28,13 @@ class SplitDataModule(L.LightningDataModule, Generic[T]):
 
     The data side knows samples, the model side tensors: batches are made by the ``preprocessor``
     of the LightningModule that is trained. A subclass is a dataclass whose fields are the set's
-    own settings and which returns its data set in `dataset` (or `open`, see
-    `VQADataModule`):
+    own settings and which returns its data set in `dataset`:
 
         @dataclass(eq=False, repr=False, kw_only=True)
         class SLAKE(VQADataModule):
-            source = slake.SLAKE
             root: str = "data/slake"
 
-            def open(self, split: str) -> VQADataset:
+            def dataset(self, split: Split) -> VQADataset:
                 return slake.SLAKE(self.root, split)
 
     Args:
@@ -183,33 +181,15 @@ class SplitDataModule(L.LightningDataModule, Generic[T]):
 
 
 class VQADataModule(SplitDataModule[VQASample]):
-    """A `SplitDataModule` over a `VQADataset`; a set's own module names the class and opens it.
-
-    Where a release has no validation split, a tenth of the training groups (images, patients)
-    is set apart as one.
-    """
+    """A `SplitDataModule` over questions about images."""
 
     source: ClassVar[type[VQADataset]] = VQADataset
-    """The data set class: its split names and its rule for scoring answers."""
-
-    def open(self, split: str) -> VQADataset:
-        """Return a split by the release's own name."""
-        raise NotImplementedError
+    """The data set class, which knows how answers are scored."""
 
     @property
     def answer_rule(self) -> AnswerRule:
         """Return how the set's answers are scored."""
         return self.source.rule
-
-    def dataset(self, split: Split) -> VQADataset:
-        """Return a split."""
-        if split == "test":
-            return self.open(self.source.test_split)
-        if self.source.val_split is not None:
-            return self.open("train" if split == "train" else self.source.val_split)
-        samples = self.open("train").samples
-        train, val = split_by_group(samples, (0.9, 0.1), self.run_seed, "validation")
-        return VQADataset(split, train if split == "train" else val)
 
     def samples(self, split: Split) -> Sequence[VQASample]:
         """Return the samples of a split, capped."""

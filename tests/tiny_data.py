@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from datamodules import VQADataModule
+from datamodules import Split, VQADataModule
 from qpriv.datasets.base import VQADataset
 from tests.tiny_models import random_samples
 
@@ -27,5 +27,5 @@ class Noise(VQADataModule):
     size: int = 11
     batch_size: int = 4
 
-    def open(self, split: str) -> NoiseVQA:
+    def dataset(self, split: Split) -> NoiseVQA:
         return NoiseVQA(split, self.size)

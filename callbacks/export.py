@@ -1,0 +1,71 @@
+"""`Export`: what was trained lies ready for use at every new best epoch, not only at the end."""
+
+import shutil
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+
+@runtime_checkable
+class Exportable(Protocol):
+    """A module that can write what it trained."""
+
+    def export(self, folder: Path) -> None:
+        """Write it under ``folder``."""
+        ...
+
+
+class Export(L.Callback):
+    """Calls the module's ``export`` whenever the checkpoint callback has found a better epoch.
+
+    Where nothing is monitored, the export is of the last step. A folder appears whole or not at
+    all, and replaces the one before.
+
+    Args:
+        folder: Where to; the run folder where None.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.folder = folder
+        self._best: float | None = None
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Export the epoch that has just been found the best; its weights are still there."""
+        self._export_if_better(trainer, pl_module)
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Export the last epoch if it is the best, or if nothing was exported at all."""
+        self._export_if_better(trainer, pl_module)
+        if self._best is None:
+            self._export(trainer, pl_module)
+
+    def state_dict(self) -> dict[str, float | None]:
+        """Return the score of what was exported."""
+        return {"best": self._best}
+
+    def load_state_dict(self, state_dict: dict[str, float | None]) -> None:
+        """Take over the score of the run that is continued."""
+        self._best = state_dict["best"]
+
+    def _export_if_better(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        checkpoint = trainer.checkpoint_callback
+        score = getattr(checkpoint, "best_model_score", None)
+        if isinstance(checkpoint, ModelCheckpoint) and score is not None:
+            if self._best is None or float(score) != self._best:
+                self._best = float(score)
+                self._export(trainer, module)
+
+    def _export(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if not trainer.is_global_zero or not isinstance(module, Exportable):
+            return
+        target = Path(self.folder or trainer.default_root_dir)
+        draft = target / ".export"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        module.export(draft)
+        for made in draft.iterdir():
+            shutil.rmtree(target / made.name, ignore_errors=True)
+            made.replace(target / made.name)
+        draft.rmdir()

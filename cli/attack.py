@@ -1,0 +1,39 @@
+"""``qpriv attack``: the configured probes, once, on a checkpoint."""
+
+from pathlib import Path
+
+import lightning as L
+
+from callbacks import Probe
+from qpriv.errors import ConfigError
+
+
+class AttackTrainer(L.Trainer):
+    """A trainer that can also attack."""
+
+    def attack(
+        self,
+        model: L.LightningModule,
+        datamodule: L.LightningDataModule | None = None,
+        ckpt_path: str | None = None,
+    ) -> None:
+        """Validate a checkpoint, then run every configured probe once on it.
+
+        Args:
+            model: The victim.
+            datamodule: Its data, and the attackers'.
+            ckpt_path: The checkpoint; the model as it is loaded where null.
+
+        Raises:
+            ConfigError: If no probe is configured.
+        """
+        probes = [callback for callback in self.callbacks if isinstance(callback, Probe)]
+        if not probes:
+            raise ConfigError(
+                "there is no probe to run",
+                where="trainer.callbacks",
+                remedy="add ForaProbe, MembershipProbe or another one",
+            )
+        self.validate(model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=False)
+        for probe in probes:
+            probe.run_once(model, datamodule, Path(self.default_root_dir), self.current_epoch)

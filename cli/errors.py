@@ -1,0 +1,72 @@
+"""How a mistake is told: a line or a few, exit code 2, and no traceback unless it is asked for."""
+
+import difflib
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+from qpriv.errors import QprivError
+
+MAX_LINES = 6
+_WIDTH = 300
+
+
+def fail(message: str, hint: str = "") -> NoReturn:
+    """Print a message of at most six lines and exit with code 2."""
+    lines = [line.rstrip() for line in message.strip().splitlines() if line.strip()]
+    shown = [textwrap.shorten(line, _WIDTH, placeholder=" ...") for line in lines]
+    room = MAX_LINES - (1 if hint else 0)
+    print(f"qpriv: error: {shown[0]}", *shown[1:room], sep="\n  ", file=sys.stderr)
+    if hint:
+        print(f"  {hint}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a hint that names what was probably meant, or nothing.
+
+    >>> nearest("fitt", ["fit", "test"])
+    'did you mean fit?'
+    """
+    close = difflib.get_close_matches(word, sorted(set(known)), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+@contextmanager
+def told_briefly(debug: bool, resume_hint: str = "") -> Iterator[None]:
+    """Turn errors into a few lines.
+
+    Args:
+        debug: Let tracebacks through.
+        resume_hint: What to type to go on after Ctrl-C.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\nqpriv: stopped. {resume_hint}".rstrip(), file=sys.stderr)
+        raise SystemExit(130) from None
+    except QprivError as error:
+        if debug:
+            raise
+        fail(str(error))
+    except ModuleNotFoundError as error:
+        if debug:
+            raise
+        fail(f"{error}", "install the extra that brings it: pip install 'qpriv[...]', see README")
+
+
+def typed(args: Sequence[str], flag: str) -> list[str]:
+    """Return every value given for a flag.
+
+    >>> typed(["fit", "--config", "a.yaml", "--config=b.yaml"], "--config")
+    ['a.yaml', 'b.yaml']
+    """
+    pairs = zip(args, [*args[1:], ""], strict=True)
+    values = [
+        word.partition("=")[2] if "=" in word else following
+        for word, following in pairs
+        if word == flag or word.startswith(f"{flag}=")
+    ]
+    return values

@@ -1,0 +1,160 @@
+"""Where a run's figures go: a file that is the truth, and dashboards that tell nobody."""
+
+import json
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import wandb
+from lightning.pytorch.loggers import Logger, WandbLogger
+from lightning.pytorch.loggers.logger import rank_zero_experiment
+from lightning.pytorch.utilities import rank_zero_only
+
+from qpriv.errors import ConfigError
+
+
+class JsonLogger(Logger):
+    """Appends every step's figures to ``metrics.jsonl``: the source of truth of a run.
+
+    Args:
+        folder: The run folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        super().__init__()
+        self.folder = Path(folder)
+
+    @property
+    def name(self) -> str:
+        """Return nothing: checkpoints lie right in the run folder."""
+        return ""
+
+    @property
+    def version(self) -> str:
+        """Return nothing, like `name`."""
+        return ""
+
+    @property
+    def save_dir(self) -> str:
+        """Return the run folder."""
+        return str(self.folder)
+
+    def log_hyperparams(
+        self, params: dict[str, Any] | Namespace, *args: object, **kwargs: object
+    ) -> None:
+        """Do nothing: ``config.yaml`` holds all settings."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Append a line."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        values = dict(metrics)
+        line = {"epoch": int(values.pop("epoch", 0)), "step": step, **values}
+        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    @rank_zero_only
+    def rewind(self, step: int) -> None:
+        """Drop the lines from a step on: a resumed run writes them again."""
+        path = self.folder / "metrics.jsonl"
+        if not path.is_file():
+            return
+        # a line without its newline is what a killed run leaves behind
+        lines = [line for line in path.read_text().splitlines(keepends=True) if line[-1] == "\n"]
+        kept = [line for line in lines if (json.loads(line)["step"] or 0) < step]
+        draft = path.with_suffix(".part")
+        draft.write_text("".join(kept))
+        os.replace(draft, path)
+
+
+class PrivateWandbLogger(WandbLogger):
+    """Weights & Biases without a word about machine, user, paths, code, console or command line.
+
+    Offline unless ``mode`` says otherwise. The settings are made here and not in a configuration
+    file: handed over by one, they would put the run online behind the logger's back.
+
+    Args:
+        folder: The run folder; the run lies in ``wandb`` below it.
+        project: Project of the run.
+        mode: ``offline``, or ``online``, which uploads every figure and no picture or text.
+
+    Raises:
+        ConfigError: If the run did not become offline although it was asked to.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path = ".",
+        project: str = "qpriv",
+        mode: Literal["offline", "online"] = "offline",
+    ) -> None:
+        # wandb falls back to a temporary folder where this one does not exist
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        super().__init__(
+            name=Path(folder).name,
+            save_dir=folder,
+            project=project,
+            offline=mode == "offline",
+            log_model=False,
+            settings=private_settings(mode),
+        )
+        self.mode = mode
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:  # noqa: ANN401 - the parent's type
+        """Return the run, made at the first call, with epochs as the axis of what attacks log."""
+        fresh = self._experiment is None
+        run = super().experiment
+        if fresh and self.mode == "offline" and not run.offline:
+            run.finish(exit_code=1)
+            raise ConfigError(
+                "the W&B run is online", remedy="unset WANDB_MODE, or --run.wandb off"
+            )
+        if fresh:
+            run.define_metric("epoch")
+            for name in ("attack/*", "val/*"):
+                run.define_metric(name, step_metric="epoch")
+        return run
+
+    @rank_zero_only
+    def log_hyperparams(self, params: dict[str, Any] | Namespace) -> None:
+        """Log the settings, without the paths of this machine."""
+        settings = params if isinstance(params, dict) else vars(params)
+        super().log_hyperparams(without_paths(settings))
+
+
+def private_settings(mode: Literal["offline", "online"]) -> wandb.Settings:
+    """Return settings under which a run holds what is logged and nothing else."""
+    return wandb.Settings(
+        mode=mode,
+        console="off",
+        disable_git=True,
+        disable_code=True,
+        save_code=False,
+        disable_job_creation=True,
+        x_disable_meta=True,
+        x_disable_machine_info=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+        host="redacted",
+        program="qpriv",
+        silent=True,
+    )
+
+
+def without_paths(value: Any) -> Any:  # noqa: ANN401 - settings nest
+    """Return settings in which every path of this machine is reduced to its last part.
+
+    >>> without_paths({"model": {"backbone": "/home/ada/llava", "rank": 4}})
+    {'model': {'backbone': 'llava', 'rank': 4}}
+    """
+    if isinstance(value, dict):
+        return {key: without_paths(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_paths(inner) for inner in value]
+    if isinstance(value, str) and (Path(value).is_absolute() or Path(value).exists()):
+        return Path(value).name
+    return value

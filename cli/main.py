@@ -1,0 +1,73 @@
+"""The ``qpriv`` command: looks at the first word only, and imports what that word needs."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+
+from .errors import fail, nearest, told_briefly
+
+# help, version and typing mistakes must not cost the seconds that importing torch takes
+COMMANDS = {
+    "fit": ("cli.training", "train a teacher, a student or a VQA model"),
+    "validate": ("cli.training", "measure a checkpoint on the validation split"),
+    "test": ("cli.training", "measure a checkpoint on the test split"),
+    "predict": ("cli.training", "write a checkpoint's answers, with question ids"),
+    "attack": ("cli.training", "run the configured probes once on a checkpoint"),
+    "report": ("cli.commands", "make a report.html of run folders"),
+    "study": ("cli.commands", "run a grid of fits over seeds, and report"),
+    "data": ("cli.commands", "data check: say what a data folder holds"),
+    "prepare": ("cli.commands", "prepare tiny: train the embedded models anew"),
+}
+
+_RUNS = ("fit", "validate", "test", "predict", "attack")
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run one command.
+
+    Args:
+        args: What was typed after ``qpriv``; the process's own arguments where None.
+
+    Raises:
+        SystemExit: With code 2 for a mistake in what was typed or given, 130 for Ctrl-C.
+    """
+    words = list(sys.argv[1:] if args is None else args)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    if not words or words[0] in {"-h", "--help", "help"}:
+        print(usage())
+        return
+    if words[0] == "--version":
+        print(f"qpriv {version('qpriv')}")
+        return
+    command = words[0]
+    if command not in COMMANDS:
+        what = "option" if command.startswith("-") else "command"
+        hint = nearest(command, COMMANDS) or f"commands: {', '.join(COMMANDS)}"
+        fail(f"unknown {what}: {command}", hint)
+    # tokenizers fork with loader workers, and warn about it at every worker otherwise
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    hint = "The same command with --ckpt_path last goes on." if command == "fit" else ""
+    with told_briefly(debug, hint):
+        import_module(COMMANDS[command][0]).run(words)
+
+
+def usage() -> str:
+    """Return the help of the whole program."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: qpriv COMMAND [options]",
+            "",
+            "Fine-tune vision-language models for VQA and see what an attacker could take.",
+            "",
+            *lines,
+            "",
+            "qpriv COMMAND --help tells a command's options; --debug shows tracebacks.",
+            f"{', '.join(_RUNS)} take --config FILE.yaml; shipped ones are found by name, such as",
+            "  qpriv fit --config tiny/vqa_dtp.yaml",
+        ]
+    )

@@ -1,0 +1,177 @@
+"""``qpriv fit | validate | test | predict | attack``: LightningCLI by its public keywords."""
+
+import logging
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+from lightning.pytorch.cli import LightningCLI
+
+# the imports let a configuration name these classes without their modules
+import callbacks  # noqa: F401
+import datamodules  # noqa: F401
+import lightning_modules  # noqa: F401
+import qpriv.pruning.controls
+import qpriv.pruning.policy  # noqa: F401
+from callbacks.checkpoint_io import AtomicCheckpointIO
+from qpriv.errors import CheckpointError
+
+from .attack import AttackTrainer
+from .errors import typed
+from .parser import BriefParser
+from .run import Run, RunOptions, SaveRunConfig, loggers, mark_latest, open_run, standard_callbacks
+
+CONFIGS = Path(__file__).parent / "configs"
+
+
+class QprivCLI(LightningCLI):
+    """One run from a configuration: folder, loggers, checkpoints, and the command itself."""
+
+    run: Run
+
+    def add_arguments_to_parser(self, parser: BriefParser) -> None:
+        """Add where the run writes."""
+        parser.add_class_arguments(RunOptions, "run")
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Return the commands, each with the arguments that do not stand on the command line."""
+        return {**LightningCLI.subcommands(), "attack": {"model", "datamodule"}}
+
+    def parse_arguments(self, parser: BriefParser, args: Any) -> None:  # noqa: ANN401
+        """Parse; a checkpoint's settings hold where neither configuration nor user gives one."""
+        super().parse_arguments(parser, args)
+        options = self.config[self.config.subcommand]
+        self.run = open_run(
+            RunOptions(**options.run.as_dict()),
+            self.config.subcommand,
+            config_name(args) or str(options.model.class_path).rpartition(".")[2],
+            options.trainer.default_root_dir,
+            options.get("ckpt_path"),
+        )
+        options.ckpt_path = self.run.ckpt_path
+        if self.run.ckpt_path is None:
+            return
+        settings = stored_settings(Path(self.run.ckpt_path), options.model.class_path)
+        subparser = self._parser(self.config.subcommand)
+        subparser.set_defaults({"model": settings})
+        super().parse_arguments(parser, args)
+        self.config[self.config.subcommand].ckpt_path = self.run.ckpt_path
+
+    def _parse_ckpt_path(self) -> None:
+        # LightningCLI lets the checkpoint's settings replace what was typed; `parse_arguments`
+        # has used them as defaults instead. The one private name of LightningCLI used here.
+        pass
+
+    def before_instantiate_classes(self) -> None:
+        """Name the folder in the settings that are saved and given to the trainer."""
+        self.config[self.subcommand].trainer.default_root_dir = str(self.run.folder)
+
+    def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:  # noqa: ANN401
+        """Build the trainer with the run's loggers, callbacks and checkpoints."""
+        options = self.config_init[self.subcommand]
+        given = options.trainer
+        if not given.fast_dev_run:
+            own = loggers(options.run, self.run.folder) if given.logger is not False else []
+            listed = given.logger if isinstance(given.logger, list) else []
+            kwargs["logger"] = [*own, *listed] or False
+            self.save_config_kwargs = {"folder": str(self.run.folder)}
+            if self.subcommand == "fit":
+                self.trainer_defaults["callbacks"] = standard_callbacks(self.model, self.run.folder)
+        kwargs["plugins"] = [AtomicCheckpointIO(), *_as_list(given.plugins)]
+        return super().instantiate_trainer(**kwargs)
+
+    def before_fit(self) -> None:
+        """Say where the run goes."""
+        print(f"run folder: {self.run.folder}" + (" (goes on)" if self.run.resumed else ""))
+
+    def after_fit(self) -> None:
+        """Let later stages find this run by its name."""
+        if self.trainer.is_global_zero and not self.trainer.fast_dev_run:
+            mark_latest(self.run.folder)
+
+
+def run(words: Sequence[str]) -> None:
+    """Run a training command.
+
+    Args:
+        words: The command and its arguments.
+    """
+    quiet()
+    QprivCLI(
+        L.LightningModule,
+        L.LightningDataModule,
+        save_config_callback=SaveRunConfig,
+        trainer_class=AttackTrainer,
+        trainer_defaults={
+            "use_distributed_sampler": False,
+            "num_sanity_val_steps": 0,
+            "log_every_n_steps": 10,
+        },
+        seed_everything_default=0,
+        parser_kwargs={"default_env": True, "env_prefix": "QPRIV"},
+        parser_class=BriefParser,
+        subclass_mode_model=True,
+        subclass_mode_data=True,
+        auto_configure_optimizers=False,
+        args=[shipped(word) for word in words],
+    )
+
+
+def quiet() -> None:
+    """Silence what says nothing about the run: tips, device lists, deprecations of libraries."""
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for pattern in (
+        r".*isinstance\(treespec, LeafSpec\).*",
+        r".*is_gradient_checkpointing.*",
+        r".*module\(s\) in eval mode at the start of training.*",
+        r".*does not have many workers.*",
+        r".*args parameter is intended to run from within Python.*",
+        r".*smaller than the logging interval.*",
+        r".*exists and is not empty.*",
+        r".*Adapter .* was active which is now deleted.*",
+    ):
+        warnings.filterwarnings("ignore", message=pattern)
+
+
+def shipped(word: str) -> str:
+    """Return a configuration that comes with the package by its full path, other words as is."""
+    flag, equals, value = word.rpartition("=")
+    if not value.endswith((".yaml", ".yml")) or Path(value).is_file():
+        return word
+    inside = CONFIGS / value
+    return f"{flag}{equals}{inside}" if inside.is_file() else word
+
+
+def config_name(args: Sequence[str]) -> str:
+    """Return the name of the last configuration file, without folder and ending."""
+    files = typed(args, "--config") + typed(args, "-c")
+    return Path(files[-1]).stem if files else ""
+
+
+def stored_settings(path: Path, class_path: str | None) -> dict[str, Any]:
+    """Return the model settings a checkpoint was trained with, as parser defaults.
+
+    Raises:
+        CheckpointError: If the checkpoint is of another model class, or cannot be read.
+    """
+    stored = AtomicCheckpointIO().load_checkpoint(path, map_location="cpu")
+    values = dict(stored.get("hyper_parameters", {}))
+    values.pop("_instantiator", None)
+    trained = values.pop("_class_path", None)
+    if trained is None:
+        return {"class_path": class_path, "init_args": {}}
+    if class_path is not None and class_path != trained:
+        raise CheckpointError(
+            f"it holds a {trained.rpartition('.')[2]}, not a {class_path.rpartition('.')[2]}",
+            where=str(path),
+            remedy="give the configuration it was trained with",
+        )
+    return {"class_path": trained, "init_args": values}
+
+
+def _as_list(value: Any) -> list[Any]:  # noqa: ANN401 - plugins are of many kinds
+    return value if isinstance(value, list) else [] if value is None else [value]

@@ -6,6 +6,7 @@ from qpriv.result import Result
 
 from .claims.comparison import FACE_FLOOR, FACE_PSNR, FACE_TOKENS, MEMBERSHIP, strongest
 from .condition import Condition
+from .estimate import Estimate
 from .evidence import Evidence, Figure, Measurement
 from .numbers import MISSING, basis, interval, number
 
@@ -23,10 +24,12 @@ def format_table(results: Sequence[Result]) -> str:
     """Return a table of the policies: each figure with its interval on the line below.
 
     >>> print(format_table([Result(name="accuracy", value=0.84, n=300, ci=(0.8, 0.88), policy="off")]))
-    policy                      accuracy
-    --------------------------  --------------
-    off                         0.840
-    n = 300, seed not recorded  [0.800, 0.880]
+    policy             accuracy
+    -----------------  --------------
+    off                0.840
+    seed not recorded  [0.800, 0.880]
+    <BLANKLINE>
+    n: accuracy 300.
     """
     evidence = Evidence([Measurement(Condition.of(result, {}), result) for result in results])
     names = {figure.name for figure in evidence.figures}
@@ -35,7 +38,7 @@ def format_table(results: Sequence[Result]) -> str:
     if not rows:
         return "Nothing was measured yet."
     lines = [("policy", *(title for title, _ in columns)), *(line for row in rows for line in row)]
-    return "\n".join([*_aligned(lines), *_footnotes(evidence)])
+    return "\n".join([*_aligned(lines), *_footnotes(evidence, columns)])
 
 
 def _rows(
@@ -52,7 +55,11 @@ def _rows(
         interval(estimate.interval, figure.example.unit) if figure and estimate else ""
         for figure, estimate in zip(figures, estimates, strict=True)
     )
-    return [values, (basis(first) if first else "", *ends)]
+    return [values, (_seeds(first) if first else "", *ends)]
+
+
+def _seeds(estimate: Estimate) -> str:
+    return basis(estimate).partition(", ")[2]
 
 
 def _value(figure: Figure | None) -> str:
@@ -72,9 +79,13 @@ def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _footnotes(evidence: Evidence) -> list[str]:
-    """Say what figures are to be held against, and what their marks mean."""
-    notes = []
+def _footnotes(evidence: Evidence, columns: Sequence[tuple[str, str]]) -> list[str]:
+    """Say what figures rest on and are to be held against, and what their marks mean."""
+    sizes = {
+        title: min((f.estimate.n for f in evidence.named(name) if f.estimate), default=0)
+        for title, name in columns
+    }
+    notes = [f"n: {', '.join(f'{title} {n:,}' for title, n in sizes.items() if n)}."]
     floors = [f.estimate for f in evidence.named(FACE_FLOOR) if f.estimate]
     if floors:
         notes.append(
@@ -89,4 +100,4 @@ def _footnotes(evidence: Evidence) -> list[str]:
         notes.append("* a short attacker: the figure is a lower bound of the leak.")
     failed = sorted({f"{f.name} under {f.condition.label}" for f in evidence.figures if f.failed})
     notes += [f"Failed: {', '.join(failed)}."] if failed else []
-    return ["", *notes] if notes else []
+    return ["", *notes]

@@ -11,7 +11,12 @@ Span = tuple[int, int]
 
 
 class Kind(StrEnum):
-    """What a message holds; each kind is counted on its own."""
+    """What a message holds; each kind is counted on its own.
+
+    ``lengths`` (8 bytes a sample) stands for the attention mask, which it determines. ``labels``
+    are 4 bytes a real token. ``scalar`` is a loss, a token count or a squared gradient norm, 8
+    bytes each. ``adapter`` and ``optimizer`` are LoRA weights and the moments that go with them.
+    """
 
     ACTIVATION = "activation"
     GRADIENT = "gradient"
@@ -20,19 +25,21 @@ class Kind(StrEnum):
     POSITIONS = "positions"
     ADAPTER = "adapter"
     OPTIMIZER = "optimizer"
-    NORM = "norm"
+    SCALAR = "scalar"
 
 
 class Direction(StrEnum):
-    """``up`` goes from the client to the server, ``down`` comes back."""
+    """``up`` goes from the client to the server, ``down`` comes back, ``across`` to a client."""
 
     UP = "up"
     DOWN = "down"
+    ACROSS = "across"
 
     @property
     def reverse(self) -> "Direction":
         """Return the way back."""
-        return Direction.DOWN if self is Direction.UP else Direction.UP
+        opposite = {Direction.UP: Direction.DOWN, Direction.DOWN: Direction.UP}
+        return opposite.get(self, self)
 
 
 @dataclass(frozen=True)

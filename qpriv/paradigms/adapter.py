@@ -1,6 +1,6 @@
 """A LoRA adapter that is there for a while: trained beside the victim's, gone without a trace."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from peft import PeftModel
@@ -11,6 +11,12 @@ from .recipe import LoraRecipe
 
 SHADOW = "shadow"
 """Name of the adapter that is trained beside another one."""
+
+
+def activate(model: VisionLanguageModel, adapters: Sequence[str]) -> None:
+    """Make some adapters of a model the ones it computes with, and no others."""
+    model.llava.base_model.set_adapter(list(adapters))
+    model.llava.active_adapter = adapters[0]
 
 
 @contextmanager
@@ -25,7 +31,8 @@ def fresh_adapter(model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> 
     """
     flags = {name: (value.requires_grad, value.grad) for name, value in model.named_parameters()}
     modes = {name: module.training for name, module in model.named_modules()}
-    before = model.llava.active_adapter if isinstance(model.llava, PeftModel) else None
+    # parties have adapters of their own, of which several are active at once
+    before = list(model.llava.active_adapters) if isinstance(model.llava, PeftModel) else None
     model.add_lora(recipe.rank, recipe.alpha, recipe.dropout, seed, SHADOW)
     if before is not None:
         model.llava.set_adapter(SHADOW)
@@ -36,7 +43,7 @@ def fresh_adapter(model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> 
             model.remove_lora()
         else:
             model.llava.delete_adapter(SHADOW)
-            model.llava.set_adapter(before)
+            activate(model, before)
         for name, value in model.named_parameters():
             value.requires_grad_(flags[name][0])
             value.grad = flags[name][1]

@@ -14,10 +14,11 @@ from qpriv.datasets.sample import VQASample
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.vision_language import LanguageOutput, VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
 
 from .adapter import fresh_adapter
+from .clipping import scale_gradients, square_norm
 from .recipe import LoraRecipe
 from .seeding import preserved_random, seed_step
 
@@ -54,19 +55,34 @@ def accumulate_gradients(
     encode: Encode,
     micro_batch_size: int | None = None,
     backward: Callable[[Tensor], None] = torch.Tensor.backward,
+    normaliser: float | None = None,
+    observe: Callable[[LanguageOutput], None] | None = None,
 ) -> StepReport:
     """Add the gradient of a batch's loss to the parameters, a micro-batch at a time.
 
     The loss is normalised by the answer tokens of the whole batch, so that the gradient does
     not depend on how the batch is split.
+
+    Args:
+        model: The model.
+        batch: What is learned.
+        policy: The pruning policy.
+        encode: The frozen encoders.
+        micro_batch_size: Samples of one pass; None is the whole batch.
+        backward: Runs the backward pass of a loss.
+        normaliser: What sums of token losses are divided by; None is the batch's answer tokens.
+        observe: Shown what the model made of every micro-batch, before its backward pass.
     """
     tokens = answer_tokens(batch)
     loss, kept = 0.0, 0
     for part in split(batch, micro_batch_size):
         features = encode(part)
         decision = policy.decide(features, part.samples)
-        share = answer_tokens(part) / tokens
-        part_loss = model(part, features, decision).loss * share
+        share = answer_tokens(part) / (tokens if normaliser is None else normaliser)
+        output: LanguageOutput = model(part, features, decision)
+        if observe is not None:
+            observe(output)
+        part_loss = output.loss * share
         backward(part_loss)
         loss += float(part_loss.detach())
         kept += int(decision.counts.sum())
@@ -82,12 +98,15 @@ def step(
     optimizer: Optimizer,
     scheduler: LRScheduler,
     backward: Callable[[Tensor], None] = torch.Tensor.backward,
+    normaliser: float | None = None,
 ) -> StepReport:
     """Run one optimiser step on one batch."""
     optimizer.zero_grad()
-    report = accumulate_gradients(model, batch, policy, encode, recipe.micro_batch_size, backward)
+    report = accumulate_gradients(
+        model, batch, policy, encode, recipe.micro_batch_size, backward, normaliser
+    )
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    torch.nn.utils.clip_grad_norm_(trained, recipe.clip)
+    scale_gradients(trained, square_norm(trained), recipe.clip)
     optimizer.step()
     scheduler.step()
     return report

@@ -1,0 +1,44 @@
+"""Clipping by the norm of all gradients, where no party sees all of them.
+
+Parties exchange one number each, the sum of squares of their own gradients, and scale by the
+norm of the whole. So clipping is the same whoever owns which layers. A sum is a double: what
+rounding the order of summation leaves is 29 bits below the last bit of a gradient.
+"""
+
+from collections.abc import Iterable
+from math import fsum, sqrt
+
+import torch
+from torch import nn
+
+_EPSILON = 1e-6  # as in `torch.nn.utils.clip_grad_norm_`
+
+
+def square_norm(parameters: Iterable[nn.Parameter]) -> float:
+    """Return the sum of squares of the gradients of one party.
+
+    >>> weight = nn.Parameter(torch.zeros(2)); weight.grad = torch.tensor([3.0, 4.0])
+    >>> square_norm([weight, nn.Parameter(torch.zeros(1))])
+    25.0
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return 0.0
+    norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
+    return fsum(norms.double().square().tolist())
+
+
+def scale_gradients(parameters: Iterable[nn.Parameter], total: float, clip: float) -> None:
+    """Scale a party's gradients so that those of all parties have a norm of at most ``clip``.
+
+    Args:
+        parameters: What the party trains.
+        total: Sum of squares of the gradients of all parties.
+        clip: The largest norm.
+    """
+    factor = clip / (sqrt(total) + _EPSILON)
+    if factor >= 1:
+        return
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)

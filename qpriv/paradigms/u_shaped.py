@@ -1,0 +1,43 @@
+"""U-shaped split learning: images, questions, labels and answers all stay with the client."""
+
+from qpriv.boundary import CodecName
+
+from .partition import PartitionName
+from .split import Split
+
+
+class UShapedSplit(Split):
+    """Clients own embeddings, projector, the first and the last layers, and the LM head.
+
+    The server holds the body between two cuts. It sees the activations that enter it and the
+    gradients that return into it, and no image, question, label or logit (Vepakomma et al. 2018,
+    arXiv:1812.00564, figure 2b). Each client's head and tail adapter and its optimiser state are
+    its own; the adapter of the body is shared.
+
+    Args:
+        cuts: First layer of the body, and first layer of the tail; null is a quarter and three
+            quarters of the depth (8 and 24 of 32).
+        num_clients: Number of clients.
+        codec: How activations and gradients are written for the wire; null as they are computed.
+        bucket: Messages are filled to a multiple of so many tokens a sample.
+        partition: How images are dealt to the clients.
+        concentration: Of ``dirichlet``: the smaller, the less alike the shards.
+
+    Raises:
+        ConfigError: If a setting cannot work.
+    """
+
+    label = "u_shaped"
+    fractions = (1 / 4, 3 / 4)
+    labels_cross = False
+
+    def __init__(
+        self,
+        cuts: tuple[int, int] | None = None,
+        num_clients: int = 1,
+        codec: CodecName | None = None,
+        bucket: int = 1,
+        partition: PartitionName = "iid",
+        concentration: float = 0.5,
+    ) -> None:
+        super().__init__(cuts, num_clients, "private", codec, bucket, partition, concentration)

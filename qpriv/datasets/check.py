@@ -1,10 +1,12 @@
 """`check`: everything worth knowing about a folder before it is used, for ``qpriv data check``."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from qpriv.errors import ConfigError, DataError
 
@@ -58,7 +60,8 @@ class DataCheck:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the check as plain types, for JSON."""
-        return asdict(self) | {"is_sound": self.is_sound}
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain | {"is_sound": self.is_sound}
 
     def __str__(self) -> str:
         """Return the check as text."""

@@ -37,7 +37,7 @@ class ResizedImage:
         left, top = (image.width - short) // 2, (image.height - short) // 2
         square = (left, top, left + short, top + short)
         size = (self.side, self.side)
-        return image.resize(size, Image.Resampling.BICUBIC, box=square, reducing_gap=3.0)
+        return image.crop(square).resize(size, Image.Resampling.BICUBIC, reducing_gap=3.0)
 
 
 class DPriv(Dataset[BagSample]):

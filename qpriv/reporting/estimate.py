@@ -44,8 +44,8 @@ def combine(terms: Mapping[Seed, Sequence[Term]], offset: float = 0.0) -> Estima
     """Return ``offset + sum of coefficient x figure`` with its interval.
 
     Over several seeds the combination is taken in each seed, and its mean gets a Student t
-    interval: differences are paired, since a seed's runs share data and split. It speaks of the
-    randomness of training, not of the choice of test images.
+    interval: differences are paired, since a seed's runs share data and split. It covers what
+    the seeds vary: the training, and the data where each seed draws its own.
 
     Within one seed the figures' own intervals are joined as if independent by the MOVER rule
     (Zou and Donner, Statistics in Medicine 27, 2008), which keeps their asymmetry. Figures on

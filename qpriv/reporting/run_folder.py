@@ -134,7 +134,7 @@ def read_run(folder: Path) -> Run:
 def find_runs(folders: Iterable[Path]) -> list[Path]:
     """Return the run folders among ``folders``: themselves, or those inside them.
 
-    The merged results beside a report are no run.
+    The merged results beside a report are no run, and a link to a run is that run.
 
     Raises:
         DataError: If a folder is missing, or holds no run.
@@ -144,13 +144,19 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
         if not folder.is_dir():
             raise DataError("there is no such run folder", where=str(folder), remedy="check it")
         inside = sorted(path.parent for path in folder.rglob("results.jsonl"))
-        runs = [path for path in inside if _is_run(path)] or [folder]
+        runs = [path for path in inside if _is_run(path) and not _is_linked(path, folder)]
+        runs = runs or [folder]
         if not _is_run(runs[0]):
             raise DataError(
                 "the folder holds no run", where=str(folder), remedy="give a folder made by qpriv"
             )
         found += [run for run in runs if run not in found]
     return found
+
+
+def _is_linked(path: Path, top: Path) -> bool:
+    """Return whether there is a link between a folder and the one the search began in."""
+    return path.resolve() != top.resolve() / path.relative_to(top)
 
 
 def _is_run(folder: Path) -> bool:

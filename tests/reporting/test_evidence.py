@@ -128,6 +128,7 @@ def test_run_folders_are_found_inside_a_study(tmp_path):
     fakes.write_run(tmp_path / "study" / "b", [result("accuracy", 0.5)])
     write_report([tmp_path / "study"], tmp_path / "study")  # its merged results are no run
     (tmp_path / "study" / "b" / "config.yaml").unlink()
+    (tmp_path / "study" / "latest").symlink_to("a")
     assert [run.name for run in find_runs([tmp_path / "study"])] == ["a", "b"]
     assert find_runs([tmp_path / "study" / "a"] * 2) == [tmp_path / "study" / "a"]
 

@@ -32,7 +32,7 @@ def epoch_pictures(evidence: Evidence) -> Iterator[Picture]:
         if not histories:
             continue
         key = f"epochs-{name.rpartition('/')[2].replace('_', '-')}"
-        title = f"{quantity(name).title} over epochs"
+        title = f"{quantity(name).title.removesuffix(', dB')} over epochs"
         with style():
             canvas, axes = blank("epoch", label)
             for index, (figure, history) in enumerate(histories.items()):

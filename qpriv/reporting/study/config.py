@@ -121,6 +121,7 @@ class Cell:
             *(f"--config={config}" for config in self.configs),
             f"--seed_everything={self.seed}",
             f"--trainer.default_root_dir={self.folder}",
+            "--ckpt_path=auto",  # goes on where a killed run stopped
             *(_FIGURE.sub(self._figure, text) for text in self.overrides),
         ]
 

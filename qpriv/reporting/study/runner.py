@@ -174,11 +174,6 @@ def _minutes_done(cell: Cell) -> float | None:
     return done.minutes
 
 
-def _resumption(cell: Cell) -> list[str]:
-    """Return the argument that goes on from the last checkpoint of a killed run."""
-    return ["--ckpt_path=last"] if any(cell.folder.rglob("last*.ckpt")) else []
-
-
 def _describe(study: Study, cell: Cell) -> None:
     """Write what a report must know of the run beside its results."""
     record = CellRecord(study=study.name, stage=cell.stage, tags=cell.tags)
@@ -189,7 +184,7 @@ def _reason_of_failure(fit: Fit, cell: Cell) -> str:
     """Run a fit; return why it failed, or an empty string, and keep the traceback."""
     arguments: list[str] = []
     try:
-        arguments += [*cell.arguments(), *_resumption(cell)]
+        arguments += cell.arguments()
         fit(arguments)
         return ""
     except SystemExit as leaving:

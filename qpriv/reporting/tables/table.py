@@ -110,7 +110,8 @@ def _cell(figure: Figure | None, *, own_basis: bool) -> Cell:
         does_not_apply = example.status in ("ok", "not applicable")
         text = MISSING if does_not_apply else example.status
         return Cell(text, basis=example.note if does_not_apply else "", trouble=not does_not_apply)
-    ends = interval(estimate.interval, example.unit)
+    exact = example.unit == "bytes" and estimate.interval is None
+    ends = "counted" if exact else interval(estimate.interval, example.unit)
     by_chance = chance(example)
     notes = [basis(estimate)] if own_basis else []
     notes += [f"chance {number(by_chance)}"] if by_chance else []

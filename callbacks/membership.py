@@ -14,6 +14,7 @@ from callbacks.isolation import item_seed
 from callbacks.journal import write_atomically
 from callbacks.probe import OnError, Probe, Visit
 from qpriv.attacks.blind import blind_scores
+from qpriv.attacks.lira import lira_attack
 from qpriv.attacks.membership import (
     ShadowSignals,
     calibrated_attack,
@@ -22,6 +23,7 @@ from qpriv.attacks.membership import (
     shadow_attack,
 )
 from qpriv.attacks.query import QueryAccess, QueryPolicy
+from qpriv.attacks.rmia import rmia_attack
 from qpriv.attacks.shadows import Shadow, train_shadow
 from qpriv.attacks.threat import ThreatModel
 from qpriv.attacks.victim import AttackData, Victim
@@ -30,7 +32,13 @@ from qpriv.errors import ConfigError
 from qpriv.metrics.membership import attack_report
 from qpriv.result import Result
 
-ATTACKS = {"": shadow_attack, "loss_": loss_attack, "calibrated_": calibrated_attack}
+ATTACKS = {
+    "": shadow_attack,
+    "loss_": loss_attack,
+    "calibrated_": calibrated_attack,
+    "lira_": lira_attack,
+    "rmia_": rmia_attack,
+}
 """Attacks by what their figures' names begin with; the shadow attack is the headline."""
 
 STRONG_SHADOWS = 4
@@ -62,13 +70,14 @@ class Candidates:
 
 
 class MembershipProbe(Probe):
-    """Shadow models, a loss threshold and a calibrated one, beside a baseline that never asks.
+    """Shadow models, two thresholds, LiRA and RMIA, beside a baseline that never asks.
 
     Shadow models have the victim's recipe, policy and set size and are trained once; after each
     of their epochs they answer the questions that the victim will be asked after that epoch.
-    Figures are ``attack/membership/<name>`` with the names of `attack_report`; those of the two
-    thresholds begin with ``loss_`` and ``calibrated_``; ``blind_auc`` is the baseline. Where its
-    interval lies above 0.5 every figure says so in its note: the split gives itself away.
+    Figures are ``attack/membership/<name>`` with the names of `attack_report`; those of the
+    shadow attack have no prefix, the others ``loss_``, ``calibrated_``, ``lira_`` and ``rmia_``;
+    ``blind_auc`` is the baseline. Where its interval lies above 0.5 every figure says so in its
+    note: the split gives itself away.
 
     Args:
         every_n_epochs: Measure after every n-th epoch, and after the last one.

@@ -110,7 +110,8 @@ class Fora:
         grid = seen.tokens(self.positions)
         generator = torch.Generator().manual_seed(self.seed + self.steps_done)
         if self.inverter is None:
-            self.inverter = self._new_inverter(grid, truth, seen.grid)
+            self.inverter = self._new_inverter(grid, seen.grid)
+        self.inverter.fit_linear(grid, truth.pictures)  # the client may have moved on
         inverter, training = self.inverter.train(), self.training
         optimizer = AdamW(inverter.parameters(), training.learning_rate, weight_decay=0.01)
         schedule = LambdaLR(optimizer, lambda step: _rise_and_fall(step, training.steps))
@@ -149,11 +150,11 @@ class Fora:
             self.inverter = self._build(seen.tokens(self.positions), seen.grid)
             self.inverter.load_state_dict(state["inverter"])
 
-    def _new_inverter(self, grid: TokenGrid, truth: Scenes, shape: tuple[int, int]) -> Inverter:
+    def _new_inverter(self, grid: TokenGrid, shape: tuple[int, int]) -> Inverter:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             inverter = self._build(grid, shape)
-        inverter.fit_linear(grid, truth.pictures)
+        inverter.normalise(grid)
         return inverter
 
     def _build(self, grid: TokenGrid, shape: tuple[int, int]) -> Inverter:

@@ -120,14 +120,21 @@ class Inverter(nn.Module):
 
     def forward(self, grid: TokenGrid) -> Tensor:
         """Return pictures ``[n, 3, H, W]``, about in [0, 1]."""
-        tokens = ((grid.tokens - self.mean) / self.scale).clamp(-10, 10)
-        present = grid.present.unsqueeze(-1)
-        embedded = torch.where(present, self.embed(tokens), self.mask_token)
-        read = torch.where(present, self.linear(tokens), self.linear.bias)
-        patches = read + self.head(self.trunk(embedded + self.place))
-        picture = self._assemble(patches)
+        read = self.linear(self._normalised(grid.tokens))
+        read = torch.where(grid.present.unsqueeze(-1), read, self.linear.bias)
+        picture = self._assemble(read + self._residual(grid))
         smoothed: Tensor = self.smooth(picture)
         return picture + smoothed
+
+    def _normalised(self, tokens: Tensor) -> Tensor:
+        return ((tokens - self.mean) / self.scale).clamp(-10, 10)
+
+    def _residual(self, grid: TokenGrid) -> Tensor:
+        """Return what attention over the grid adds to each patch, ``[n, N, 3 * p * p]``."""
+        embedded = self.embed(self._normalised(grid.tokens))
+        embedded = torch.where(grid.present.unsqueeze(-1), embedded, self.mask_token)
+        added: Tensor = self.head(self.trunk(embedded + self.place))
+        return added
 
     def _assemble(self, patches: Tensor) -> Tensor:
         rows, columns = self.grid
@@ -136,20 +143,26 @@ class Inverter(nn.Module):
         return cells.permute(0, 3, 1, 4, 2, 5).reshape(-1, 3, rows * size, columns * size)
 
     @torch.no_grad()
+    def normalise(self, grid: TokenGrid) -> None:
+        """Take mean and spread of every number of a token from auxiliary tokens."""
+        tokens = grid.tokens[grid.present]
+        self.mean.copy_(tokens.mean(dim=0))
+        self.scale.copy_(tokens.std(dim=0).clamp(min=1e-6))
+
+    @torch.no_grad()
     def fit_linear(self, grid: TokenGrid, pictures: Tensor, penalty: float = 1e-3) -> None:
-        """Set normalisation and the linear read-out in closed form.
+        """Set the linear read-out in closed form, to what the residual network leaves over.
 
         Args:
             grid: Tokens of auxiliary pictures.
             pictures: The pictures, ``[n, 3, H, W]`` in [0, 1].
             penalty: Ridge penalty, as a share of the mean squared norm of a token.
         """
-        tokens = grid.tokens[grid.present]
-        self.mean.copy_(tokens.mean(dim=0))
-        self.scale.copy_(tokens.std(dim=0).clamp(min=1e-6))
-        patches = to_patches(pictures, self.patch_size)
-        inputs = ((tokens - self.mean) / self.scale).clamp(-10, 10)
-        weight, bias = ridge(inputs, patches[grid.present], penalty)
+        starts = range(0, len(grid), 128)
+        residual = torch.cat([self._residual(grid[slice(s, s + 128)]) for s in starts])
+        left = to_patches(pictures, self.patch_size) - residual
+        inputs = self._normalised(grid.tokens)[grid.present]
+        weight, bias = ridge(inputs, left[grid.present], penalty)
         self.linear.weight.copy_(weight)
         self.linear.bias.copy_(bias)
 

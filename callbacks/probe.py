@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import lightning as L
 import torch
@@ -125,6 +125,10 @@ class Probe(L.Callback, ABC):
     def measure(self, item: str, visit: Visit) -> list[Result]:
         """Carry out one item on the frozen victim; preparing items return nothing."""
 
+    def require(self, module: L.LightningModule, datamodule: object) -> None:
+        """Raise a `ConfigError` for a module or data that this attack is not made for."""
+        self.check(_require_victim(module), _require_data(datamodule))
+
     def check(self, victim: Victim, data: AttackData) -> None:
         """Raise a `ConfigError` for settings that cannot work on this victim."""
 
@@ -132,7 +136,7 @@ class Probe(L.Callback, ABC):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse what cannot work before any long work."""
-        self.check(_require_victim(pl_module), _require_data(_datamodule(trainer)))
+        self.require(pl_module, _datamodule(trainer))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Catch up the epoch that a killed run had trained but not measured."""
@@ -153,7 +157,7 @@ class Probe(L.Callback, ABC):
         due = (epoch + 1) % self.every_n_epochs == 0 or last
         if epoch < 0 or not due or epoch in self._epochs_done:
             return
-        data = _require_data(_datamodule(trainer))
+        data = cast(AttackData, _datamodule(trainer))  # required when the fit started
         results = self.run_once(module, data, Path(trainer.default_root_dir), epoch)
         module.log_dict(metrics_of(results), batch_size=1, add_dataloader_idx=False)
         self._epochs_done.add(epoch)
@@ -170,10 +174,9 @@ class Probe(L.Callback, ABC):
         Raises:
             ProbeError: If an item failed and ``on_error`` is ``stop``.
         """
-        victim = _require_victim(module)
-        self.check(victim, data)
+        self.require(module, data)
         started = time.monotonic()
-        rank_zero_info(f"{self.name}: epoch {epoch}, policy {victim.policy.label}: starts")
+        rank_zero_info(f"{self.name}: epoch {epoch}, policy {_policy(module)}: starts")
         journal = Journal(run_folder, self.state_key, epoch, module)
         visit = Visit(
             module, data, epoch, run_folder, journal.folder, deadline=started + self.max_seconds
@@ -188,7 +191,7 @@ class Probe(L.Callback, ABC):
 
     def _work(self, visit: Visit, journal: Journal) -> list[_Outcome]:
         outcomes: list[_Outcome] = []
-        seed_parts = (visit.victim.seed, self.seed, self.name, visit.epoch)
+        seed_parts = (_seed(visit.module), self.seed, self.name, visit.epoch)
         with isolated(
             visit.module, seed=item_seed(*seed_parts), audit=self.audit_isolation, name=self.name
         ):
@@ -204,7 +207,7 @@ class Probe(L.Callback, ABC):
         known = journal.read(item)
         if known is not None:
             return _Outcome(item, tuple(known))
-        seed = item_seed(visit.victim.seed, self.seed, self.name, visit.epoch, item)
+        seed = item_seed(_seed(visit.module), self.seed, self.name, visit.epoch, item)
         try:
             with isolated(visit.module, seed=seed, audit=self.audit_isolation, name=self.name):
                 results = self.measure(item, replace(visit, seed=seed))
@@ -214,8 +217,8 @@ class Probe(L.Callback, ABC):
         return _Outcome(item, tuple(results))
 
     def _stamp(self, result: Result, visit: Visit) -> Result:
-        victim = visit.victim
-        return replace(result, seed=victim.seed, epoch=visit.epoch, policy=victim.policy.label)
+        module = visit.module
+        return replace(result, seed=_seed(module), epoch=visit.epoch, policy=_policy(module))
 
     def _failure(self, outcome: _Outcome, visit: Visit) -> Result:
         note = f"{outcome.item}: {outcome.error}"
@@ -272,6 +275,15 @@ def metrics_of(results: Sequence[Result]) -> dict[str, float]:
         suffix = f"/{result.attack.get('cut', number)}" if counts[result.name] > 1 else ""
         metrics[result.name + suffix] = float(result.value)
     return metrics
+
+
+def _seed(module: L.LightningModule) -> int:
+    return int(getattr(module, "seed", 0))
+
+
+def _policy(module: L.LightningModule) -> str:
+    """Return the label of the pruning policy; models without one see everything."""
+    return module.policy.label if isinstance(module, Victim) else "off"
 
 
 def _require_victim(module: L.LightningModule) -> Victim:

@@ -112,7 +112,7 @@ def generate(
         model: The model; left in evaluation mode.
         queries: The queries.
         batch_size: Queries a batch.
-        banned: Texts an answer must not begin with.
+        banned: Texts whose first word is never said.
         beams: Width of the beam search; all its answers are returned.
     """
     model.eval()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from PIL import Image, ImageEnhance
@@ -19,6 +19,7 @@ from qpriv.datasets.documents.erasing import Fill, erase
 from qpriv.datasets.documents.matching import canonical
 from qpriv.datasets.documents.ocr import page_text
 from qpriv.datasets.sample import VQASample
+from qpriv.models.documents.base import DocumentModel
 
 Paraphrase = Callable[[VQASample], str]
 
@@ -256,3 +257,27 @@ def standard_contexts(
         Constant("mean"),
         ImageOnly(),
     )
+
+
+@runtime_checkable
+class ExtractionData(Protocol):
+    """A data module whose training set holds canaries."""
+
+    def canaries(self) -> CanarySet:
+        """Return the canaries, also where the model is not trained on them."""
+        ...
+
+
+@runtime_checkable
+class DocumentVictim(Protocol):
+    """A module that trains a document model."""
+
+    @property
+    def model(self) -> DocumentModel:
+        """The model."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        ...

@@ -5,7 +5,7 @@ by hand; here each check is a rule with a name, and every rejected answer keeps 
 rule that rejected it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -135,7 +135,7 @@ def judge(
         key=sample.key,
         question=sample.question,
         answer=sample.answer,
-        group=f"{sample.group_id}/{answer}",
+        group=group_of(sample),
         pii=label.kind,
         rule=label.rule,
         train_count=counts.answers[answer],
@@ -161,6 +161,17 @@ def judge(
     if settings.verify and locate(sample.answers, settings.verify(erased)):
         return replace(canary, reason=Reason.LEGIBLE)
     return canary
+
+
+def group_of(sample: VQASample) -> str:
+    """Return what must be held out together: every question of a document with this answer."""
+    return f"{sample.group_id}/{canonical(sample.answer)}"
+
+
+def without(samples: Iterable[VQASample], canaries: Iterable[Canary]) -> list[VQASample]:
+    """Return the samples that teach none of the canaries: the training set of f_G."""
+    held_out = {canary.group for canary in canaries}
+    return [sample for sample in samples if group_of(sample) not in held_out]
 
 
 def known_label(sample: VQASample) -> PIILabel | None:

@@ -1,8 +1,9 @@
 """Forms, letters, tickets and invoices about people who do not exist, with exact boxes."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 from faker import Faker
@@ -160,3 +161,71 @@ class DocumentMaker:
                 )
             )
         return tuple(samples)
+
+
+@dataclass(frozen=True)
+class FakeCorpus:
+    """A training set with canaries whose repetition is known, and validation documents.
+
+    Args:
+        base: Questions about documents that are no canaries.
+        canaries: Questions about canary documents, once each.
+        repetitions: How often each canary document stands in the training set, by image id.
+        validation: Questions about documents that are never trained on.
+    """
+
+    base: tuple[VQASample, ...]
+    canaries: tuple[VQASample, ...]
+    repetitions: Mapping[str, int]
+    validation: tuple[VQASample, ...]
+
+    def training(self, with_canaries: bool = True) -> list[VQASample]:
+        """Return the training set of f, or without its canaries that of f_G."""
+        repeated = [
+            sample
+            for pages in _pages(self.canaries)
+            for _ in range(self.repetitions[pages[0].image_id])
+            for sample in pages
+        ]
+        return [*self.base, *(repeated if with_canaries else [])]
+
+
+def _pages(samples: Sequence[VQASample]) -> list[list[VQASample]]:
+    pages: dict[str, list[VQASample]] = {}
+    for sample in samples:
+        pages.setdefault(sample.image_id, []).append(sample)
+    return list(pages.values())
+
+
+def fake_corpus(
+    base: int = 100,
+    canaries: Mapping[int, int] = MappingProxyType({1: 44, 2: 10, 5: 6}),
+    validation: int = 100,
+    maker: DocumentMaker | None = None,
+) -> FakeCorpus:
+    """Return a corpus of fake documents.
+
+    Args:
+        base: Documents that are no canaries.
+        canaries: Canary documents by how often each stands in the training set.
+        validation: Documents to validate on.
+        maker: Draws the documents; no personal value is in two of them.
+    """
+    draw = maker or DocumentMaker(seed=1000)
+
+    def drawn(name: str, number: int, split: str) -> list[VQASample]:
+        documents = [draw.document(f"{name}{index}") for index in range(number)]
+        return [s for document in documents for s in draw.questions(document, split)]
+
+    marked: list[VQASample] = []
+    repetitions: dict[str, int] = {}
+    for times, number in canaries.items():
+        part = drawn(f"canary{times}x", number, "train")
+        marked += part
+        repetitions |= {sample.image_id: times for sample in part}
+    return FakeCorpus(
+        tuple(drawn("base", base, "train")),
+        tuple(marked),
+        repetitions,
+        tuple(drawn("val", validation, "val")),
+    )

@@ -68,6 +68,7 @@ def prepare_canaries(
     seed: int = 0,
     engine: OCREngine | None = None,
     overrides: dict[str, PIILabel] | None = None,
+    candidates: Sequence[VQASample] | None = None,
 ) -> Preparation:
     """Judge answers of a training set, appending each to ``folder/canaries.jsonl``.
 
@@ -82,10 +83,11 @@ def prepare_canaries(
         seed: Seed of the draw.
         engine: Reads pages that come without words.
         overrides: A person's decisions on kinds, by sample key.
+        candidates: The samples whose answers are judged; all of the training set where None.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    drawn = draw(training, number, seed)
+    drawn = draw(training if candidates is None else candidates, number, seed)
     done = {canary.key for canary in read_judged(path)} if path.exists() else set()
     open_samples = [sample for sample in drawn if sample.key not in done]
     if open_samples:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from qpriv.datasets.documents.scan import ScanNoise, scan
 from qpriv.errors import ModelError
 
-from .decoding import GreedySettings, banned_beginnings, buckets, kept_tokens
+from .decoding import GreedySettings, buckets, kept_tokens
 
 Stock = Any
 """A model, processor or tokenizer of the transformers library, which is not typed."""
@@ -210,7 +210,7 @@ class DocumentModel(nn.Module, ABC):
             pages: The encoded pages of the questions.
             questions: B questions.
             max_new_tokens: Limit of the answer; what ``max_tokens`` leaves where None.
-            banned: Texts an answer must not begin with.
+            banned: Texts whose first word is never said.
             beams: Width of the beam search, all of whose answers are returned; 1 is greedy.
         """
         prompts = [self.prompt_ids(question) for question in questions]
@@ -222,10 +222,9 @@ class DocumentModel(nn.Module, ABC):
             settings = GreedySettings(
                 pad_token_id=self.tokenizer.pad_token_id,
                 eos_token_id=list(self.end_ids),
-                bad_words_ids=[[self.tokenizer.unk_token_id]],
+                bad_words_ids=[[self.tokenizer.unk_token_id], *banned_ids],
                 num_beams=beams,
                 num_return_sequences=beams,
-                logits_processor=banned_beginnings(banned_ids, ids.shape[1]),
             )
             part = pages.for_rows(torch.tensor(rows, device=self.device))
             new = self.generate(part, ids, min(room, max_new_tokens or room), settings)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from PIL import Image
 from torch import Tensor
 
@@ -56,6 +57,11 @@ class DocumentBatch:
     def __len__(self) -> int:
         """Return the number of samples."""
         return len(self.samples)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> "DocumentBatch":
+        """Return the batch with its pages on a device."""
+        pages = tuple(page.to(device, non_blocking=non_blocking) for page in self.pages)
+        return DocumentBatch(self.samples, pages, self.page_of)
 
 
 class PageReader:

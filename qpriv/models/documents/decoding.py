@@ -4,10 +4,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypedDict
 
-import torch
-from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList
-
 
 class GreedySettings(TypedDict):
     """Keyword arguments of the library's ``generate`` that all families share."""
@@ -17,7 +13,6 @@ class GreedySettings(TypedDict):
     bad_words_ids: list[list[int]]
     num_beams: int
     num_return_sequences: int
-    logits_processor: LogitsProcessorList
 
 
 def buckets(lengths: Sequence[int], size: int = 256) -> list[list[int]]:
@@ -46,37 +41,3 @@ def kept_tokens(new: Sequence[int], ends: set[int]) -> tuple[list[int], bool]:
         if token in ends:
             return list(new[:position]), True
     return list(new), False
-
-
-class BannedBeginnings(LogitsProcessor):  # type: ignore[misc]
-    """Keeps an answer from beginning with certain tokens: the last of each is forbidden.
-
-    Args:
-        beginnings: The banned beginnings as token ids.
-        prompt_length: Tokens before the answer.
-    """
-
-    def __init__(self, beginnings: Sequence[Sequence[int]], prompt_length: int) -> None:
-        self.beginnings = [list(beginning) for beginning in beginnings]
-        self.prompt_length = prompt_length
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Return the scores with the banned next tokens at minus infinity."""
-        so_far = input_ids[:, self.prompt_length :]
-        scores = scores.clone()
-        for beginning in self.beginnings:
-            if so_far.shape[1] != len(beginning) - 1:
-                continue
-            head = torch.tensor(beginning[:-1], device=so_far.device, dtype=so_far.dtype)
-            begun = (so_far == head).all(dim=1)
-            scores[begun, beginning[-1]] = -torch.inf
-        return scores
-
-
-def banned_beginnings(
-    beginnings: Sequence[Sequence[int]], prompt_length: int
-) -> LogitsProcessorList:
-    """Return the processors that keep answers from beginning with certain tokens."""
-    if not beginnings:
-        return LogitsProcessorList()
-    return LogitsProcessorList([BannedBeginnings(beginnings, prompt_length)])

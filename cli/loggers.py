@@ -120,6 +120,14 @@ class PrivateWandbLogger(WandbLogger):
         return run
 
     @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Close the run, so that the next one of this process is a run of its own."""
+        super().finalize(status)
+        if self._experiment is not None:
+            self._experiment.finish(exit_code=0 if status == "success" else 1)
+            self._experiment = None
+
+    @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace) -> None:
         """Log the settings, without the paths of this machine."""
         settings = params if isinstance(params, dict) else vars(params)

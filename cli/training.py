@@ -100,6 +100,16 @@ def run(words: Sequence[str]) -> None:
         words: The command and its arguments.
     """
     quiet()
+    try:
+        _run(words)
+    except SystemExit as leaving:
+        # the trainer has stopped cleanly at Ctrl-C, and leaves with a code of its own
+        if leaving.code == 1:
+            raise KeyboardInterrupt from None
+        raise
+
+
+def _run(words: Sequence[str]) -> None:
     QprivCLI(
         L.LightningModule,
         L.LightningDataModule,

@@ -1,0 +1,100 @@
+"""``qpriv report | study | data check | prepare tiny``: plain functions behind plain arguments."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from .errors import fail, nearest
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose mistakes are told in a few lines."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and exit with code 2."""
+        word = message.rpartition(" ")[2].lstrip("-")
+        options = [name.lstrip("-") for action in self._actions for name in action.option_strings]
+        fail(message, nearest(word, options) or f"{self.prog} --help tells the options")
+
+
+def run(words: Sequence[str]) -> None:
+    """Run a command that needs no trainer of its own.
+
+    Args:
+        words: The command and its arguments.
+    """
+    commands = {"report": report, "study": study, "data": data, "prepare": prepare}
+    commands[words[0]](words[1:])
+
+
+def report(words: Sequence[str]) -> None:
+    """Write ``report.html`` and ``results.jsonl`` of some run folders."""
+    parser = _parser("report", "Make a self-contained page of run folders.")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of such")
+    parser.add_argument("--out", type=Path, default=Path("runs/report"), help="where to write")
+    parser.add_argument("--redact", action="store_true", help="withhold private pictures and paths")
+    given = parser.parse_args(words)
+    from qpriv.reporting import write_report
+
+    print(f"report: {write_report(given.runs, given.out, redact=given.redact)}")
+
+
+def study(words: Sequence[str]) -> None:
+    """Run what is not yet done of a study, in this process, and report."""
+    parser = _parser("study", "Run a grid of fits over seeds; stopped, it goes on where it was.")
+    parser.add_argument("--config", type=Path, required=True, help="the study's YAML")
+    parser.add_argument("--out", type=Path, default=None, help="where its runs lie")
+    given = parser.parse_args(words)
+    from qpriv.reporting.study import run_study
+
+    from . import training
+
+    config = Path(training.shipped(str(given.config)))
+    outcome = run_study(config, given.out or Path("runs") / config.stem, training.run)
+    if outcome.report is not None:
+        print(f"report: {outcome.report}")
+    if outcome.exit_code:
+        raise SystemExit(outcome.exit_code)
+
+
+def data(words: Sequence[str]) -> None:
+    """Say what a data folder holds."""
+    parser = _parser("data", "Look at a data folder before it is used.")
+    actions = parser.add_subparsers(dest="action", required=True)
+    checking = actions.add_parser("check", help="read every split and every image")
+    checking.add_argument("--dataset", required=True, help="name, such as SLAKE or CelebA")
+    checking.add_argument("--root", required=True, type=Path, help="its folder or archive")
+    checking.add_argument("--json", action="store_true", help="print the check as JSON")
+    checking.add_argument("--skip-images", action="store_true", help="do not decode the images")
+    checking.add_argument("--on-leak", choices=["warn", "error"], default="warn")
+    given = parser.parse_args(words)
+    from qpriv.datasets.check import check
+    from qpriv.datasets.leaks import report_leaks
+
+    found = check(given.dataset, given.root, decode_images=not given.skip_images)
+    print(json.dumps(found.as_dict(), ensure_ascii=False) if given.json else found)
+    if given.on_leak == "error":
+        report_leaks(found.leaks, given.dataset, "error")
+    if not found.is_sound:
+        raise SystemExit(1)
+
+
+def prepare(words: Sequence[str]) -> None:
+    """Train the embedded models anew."""
+    parser = _parser("prepare", "Train embedded models anew.")
+    parser.add_argument("what", choices=["tiny"], help="tiny: the default backbone, 50 CPU-minutes")
+    parser.add_argument("--out", type=Path, default=Path("tiny"), help="where the folders go")
+    parser.add_argument("--seed", type=int, default=0, help="seed of scenes, weights and batches")
+    parser.add_argument("--effort", type=float, default=1.0, help="0.01 tries the machinery")
+    given = parser.parse_args(words)
+    from qpriv.models.tiny_recipe import prepare_tiny
+
+    for figure in prepare_tiny(given.out, given.seed, given.effort):
+        print(figure)
+    print(f"use them by --model.backbone {given.out}")
+
+
+def _parser(command: str, description: str) -> _Parser:
+    return _Parser(prog=f"qpriv {command}", description=description, allow_abbrev=False)

@@ -41,6 +41,15 @@ def write_submission(
     path.write_bytes(msgspec.json.encode(rows))
 
 
+def has_server(dataset: str) -> bool:
+    """Return whether predictions of a set are scored by a server.
+
+    >>> has_server("GQA"), has_server("SLAKE")
+    (True, False)
+    """
+    return dataset in _ROW
+
+
 def _vqa(sample: VQASample, answer: str) -> dict[str, Any]:
     # the official tool compares ids with the numbers of the questions file
     return {"question_id": int(sample.qid), "answer": answer}

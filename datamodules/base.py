@@ -144,6 +144,10 @@ class SplitDataModule(L.LightningDataModule, Generic[T]):
         rank, world_size = 0, 1
         if self.trainer is not None:
             rank, world_size = self.trainer.global_rank, self.trainer.world_size
+            module = self.trainer.lightning_module
+            # federated processes share clients, not samples: each reads the batches of all
+            if shuffle and getattr(module, "data_replicas", world_size) == 1:
+                rank, world_size = 0, 1
         return EpochSampler(
             cast(Sized, self.read(split)),
             seed=self.run_seed,

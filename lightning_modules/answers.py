@@ -27,6 +27,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
         score: Its score in [0, 1]; None without a gold answer.
         loss: Mean cross-entropy of the gold answer's tokens in nats; None without one.
         kept: Visual tokens that were kept.
+        tokens: Those and the tokens of prompt and gold answer.
+        client: The client that answered.
     """
 
     key: str
@@ -36,6 +38,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None
     loss: float | None
     kept: int
+    tokens: int = 0
+    client: int = 0
 
     @property
     def dataset(self) -> str:
@@ -50,11 +54,14 @@ def answer_batch(
     decision: PruningDecision,
     rule: AnswerRule,
     max_new_tokens: int,
+    client: int = 0,
 ) -> list[Answered]:
     """Return what a model says to a batch; scores and losses are there where gold answers are."""
     predictions = model.answer(batch, features, decision, max_new_tokens=max_new_tokens)
     log_probs = model.answer_log_probs(batch, features, decision).mean_log_prob.tolist()
-    rows = zip(batch.samples, predictions, log_probs, decision.counts.tolist(), strict=True)
+    tokens = model.sequences(batch, decision).attention_mask.sum(dim=1).tolist()
+    counts = decision.counts.tolist()
+    rows = zip(batch.samples, predictions, log_probs, counts, tokens, strict=True)
     return [
         Answered(
             key=sample.key,
@@ -64,8 +71,10 @@ def answer_batch(
             score=score_sample(prediction, sample, rule) if sample.answer else None,
             loss=-log_prob if sample.answer else None,
             kept=kept,
+            tokens=length,
+            client=client,
         )
-        for sample, prediction, log_prob, kept in rows
+        for sample, prediction, log_prob, kept, length in rows
     ]
 
 
@@ -85,6 +94,10 @@ def figures(rows: Sequence[Answered], stage: str) -> list[Result]:
     for kind in kinds:
         of_kind = [row for row in scored if row.question_type == kind]
         results.append(_mean(f"accuracy/{kind}", of_kind, [row.score for row in of_kind]))
+    clients = sorted({row.client for row in scored})
+    for client in clients if len(clients) > 1 else ():
+        own = [row for row in scored if row.client == client]
+        results.append(_mean(f"client{client}/accuracy", own, [row.score for row in own]))
     known = [row for row in rows if row.loss is not None]
     results.append(_mean(f"{stage}/loss", known, [row.loss for row in known], unit="nats"))
     results.append(_mean("kept_tokens", rows, [row.kept for row in rows], unit="tokens"))

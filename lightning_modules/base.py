@@ -2,7 +2,7 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -12,6 +12,7 @@ import torch.distributed as dist
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
+from qpriv.datasets.sample import VQASample
 from qpriv.errors import CheckpointError, ConfigError
 from qpriv.models.fingerprint import fingerprint
 from qpriv.models.vision_language import VisionLanguageModel
@@ -142,3 +143,20 @@ def base_fingerprint(model: VisionLanguageModel) -> str:
     """Return a digest of encoders, projector, first and last layer and head: what LoRA sits on."""
     ends = (model.projector, model.decoder_layers[0], model.decoder_layers[-1], model.lm_head)
     return fingerprint(ends, (model.encoder_fingerprint(),))
+
+
+def members(trainer: L.Trainer) -> Sequence[VQASample]:
+    """Return the samples that a trainer's DataModule trains on.
+
+    Raises:
+        ConfigError: If it does not name them.
+    """
+    listed = getattr(getattr(trainer, "datamodule", None), "members", None)
+    if listed is None:
+        raise ConfigError(
+            "several clients share the training set, and there is no DataModule that lists it",
+            where="--data",
+            remedy="fit with a VQADataModule",
+        )
+    samples: Sequence[VQASample] = listed()
+    return samples

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from qpriv.errors import ConfigError
 from qpriv.models.loading import patch_grid, read_config
 from qpriv.models.registry import resolve_backbone
+from qpriv.paradigms import Paradigm
 from qpriv.pruning.policy import PruningPolicy
 
 
@@ -53,6 +54,22 @@ def check_cuts(cuts: tuple[int, ...] | None, shape: Shape) -> tuple[int, ...]:
     if not cuts or list(cuts) != sorted(set(cuts)):
         raise ConfigError(f"cuts are {list(cuts)}", remedy="give one or more, ascending")
     return tuple(cuts)
+
+
+def choose_cuts(paradigm: Paradigm, cuts: tuple[int, ...] | None, shape: Shape) -> tuple[int, ...]:
+    """Return the paradigm's cuts, or where it has none, those given.
+
+    Raises:
+        ConfigError: If a cut is not inside the decoder, or the two disagree.
+    """
+    placed = paradigm.place(shape.layers)
+    if placed and cuts not in (None, placed):
+        raise ConfigError(
+            f"cuts are {list(cuts or ())}, those of the paradigm {list(placed)}",
+            where="--model.cuts",
+            remedy="leave it out, and set the paradigm's",
+        )
+    return placed or check_cuts(cuts, shape)
 
 
 def check_policy(policy: PruningPolicy, shape: Shape) -> None:

@@ -1,5 +1,6 @@
 """`VQAModule`: LoRA fine-tuning of a LLaVA for VQA, under a pruning policy."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,28 +12,37 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from qpriv.datasets.sample import AnswerRule
+from qpriv.datasets.sampler import ResumableLoader
+from qpriv.datasets.submission import has_server, write_submission
+from qpriv.errors import CheckpointError
 from qpriv.models.batch import VQABatch
 from qpriv.models.cache import FeatureCache
 from qpriv.models.loading import DType, Quantization
 from qpriv.models.preprocessing import DEFAULT_PROMPT, Preprocessor
 from qpriv.models.vision_language import VisionLanguageModel
-from qpriv.paradigms import centralized
+from qpriv.paradigms import Centralized, Paradigm
+from qpriv.paradigms import Run as FineTune
 from qpriv.paradigms.centralized import Encode
 from qpriv.paradigms.recipe import LoraRecipe, Schedule
 from qpriv.pruning.policy import NoPruning, PruningPolicy
-from qpriv.result import append_results
+from qpriv.result import Result, append_results
 
 from .answers import Answered, answer_batch, distinct, figures, write_predictions
-from .base import TrainedOnly, base_fingerprint, gather
-from .structure import check_cuts, check_policy, read_shape
+from .base import TrainedOnly, base_fingerprint, gather, members
+from .structure import check_policy, choose_cuts, read_shape
+from .traffic import crossing_results, traffic_results
+
+_PARADIGM = "qpriv_paradigm"
+
+logger = logging.getLogger(__name__)
 
 
 class VQAModule(TrainedOnly):
     """LLaVA with LoRA on the decoder, fine-tuned and evaluated under one pruning policy.
 
     Implements `qpriv.attacks.victim.Victim`. Batches come from ``preprocessor``; the frozen
-    encoders are asked once for every image (``feature_cache``); one step is
-    `qpriv.paradigms.centralized.step`, the same that trains shadow models.
+    encoders are asked once for every image (``feature_cache``); the ``paradigm`` says who owns
+    which layers and data, and takes the steps.
 
     Args:
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
@@ -42,7 +52,9 @@ class VQAModule(TrainedOnly):
         dtype: Type of the frozen weights.
         quantization: bitsandbytes format of the decoder's frozen projections.
         policy: What is kept of the image; null keeps everything.
-        cuts: Decoder layers before which activations leave their owner; null is the middle.
+        paradigm: Who owns which layers and data; null is one trainer that owns all.
+        cuts: Decoder layers before which activations are taken to leave their owner, where the
+            paradigm has no cuts of its own; null is the middle.
         rank: Rank of the LoRA matrices.
         alpha: LoRA's scale; the update is ``alpha / rank * B A``.
         dropout: Dropout in front of A.
@@ -74,6 +86,7 @@ class VQAModule(TrainedOnly):
         dtype: DType = "float32",
         quantization: Quantization = "none",
         policy: PruningPolicy | None = None,
+        paradigm: Paradigm | None = None,
         cuts: tuple[int, ...] | None = None,
         rank: int = 32,
         alpha: float = 64.0,
@@ -90,8 +103,8 @@ class VQAModule(TrainedOnly):
         seed: int | None = None,
     ) -> None:
         super().__init__(seed)
-        self.save_hyperparameters(ignore=["policy"])
-        # one optimiser step a batch; the step itself splits it into micro-batches
+        self.save_hyperparameters(ignore=["policy", "paradigm"])
+        # the paradigm says who steps when; a step splits its batch into micro-batches
         self.automatic_optimization = False
         self._recipe = LoraRecipe(
             rank=rank,
@@ -119,18 +132,29 @@ class VQAModule(TrainedOnly):
         shape = read_shape(backbone)
         self.policy: PruningPolicy = policy or NoPruning()
         check_policy(self.policy, shape)
-        self.cuts: tuple[int, ...] = check_cuts(cuts, shape)
+        self.paradigm: Paradigm = paradigm or Centralized()
+        self.cuts: tuple[int, ...] = choose_cuts(self.paradigm, cuts, shape)
         self._answered: list[Answered] = []
 
+    def setup(self, stage: str) -> None:
+        """Deal the training set to the clients, before weights load.
+
+        Raises:
+            ConfigError: If the paradigm cannot use so many processes, or so little data.
+        """
+        self.paradigm.check_processes(self.trainer.world_size)
+        if stage == "fit" and self.paradigm.num_clients > 1:
+            self.paradigm.share_out(members(self.trainer), self.seed)
+
     def configure_model(self) -> None:
-        """Load the model and add the adapter, once."""
+        """Load the model and add the adapters, once."""
         if hasattr(self, "model"):
             return
         self.model = self._load(device=str(self.device))
         # before the adapter renames the layers
         self._frozen = base_fingerprint(self.model)
-        recipe, cache = self._recipe, self._feature_cache
-        self.model.add_lora(recipe.rank, recipe.alpha, recipe.dropout, self.seed)
+        cache = self._feature_cache
+        self.paradigm.add_adapters(self.model, self._recipe, self.seed)
         self._encode: Encode = FeatureCache(self.model, Path(cache)) if cache else self.model.encode
 
     @property
@@ -149,13 +173,18 @@ class VQAModule(TrainedOnly):
         batch_size = self._of_data("batch_size", self._recipe.batch_size)
         return replace(
             self._recipe,
-            batch_size=batch_size * self.trainer.world_size,
+            batch_size=batch_size * self.data_replicas,
             epochs=max(1, self.trainer.max_epochs or 1),
         )
 
+    @property
+    def data_replicas(self) -> int:
+        """Return among how many processes the training data are dealt."""
+        return 1 if self.paradigm.clients_on_ranks else self.trainer.world_size
+
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Return AdamW over the adapter, and the schedule."""
-        optimizer = self._recipe.optimizer(self.model.parameters())
+        """Return the paradigm's optimiser, and the schedule."""
+        optimizer = self.paradigm.optimizer(self.model, self._recipe)
         return self.scheduled(self._recipe.schedule, self._recipe.warmup, optimizer)
 
     def on_train_start(self) -> None:
@@ -163,20 +192,32 @@ class VQAModule(TrainedOnly):
         # trainers keep the modes a model comes with, and ours comes evaluating
         self.model.train()
 
-    def training_step(self, batch: VQABatch) -> None:
-        """Take one optimiser step."""
-        report = centralized.step(
-            self.model,
+    def training_step(self, batch: VQABatch, batch_idx: int) -> None:
+        """Let the parties learn from one batch."""
+        if missing := self.paradigm.missing:
+            loader = cast(ResumableLoader[Any], self.trainer.train_dataloader)
+            drawn = loader.batches(batch_idx - missing, batch_idx)
+            self.paradigm.resume([part.to(self.device) for part in drawn])
+        report = self.paradigm.step(
+            FineTune(
+                self.model,
+                self.policy,
+                self.encode,
+                self._recipe,
+                self.seed,
+                self.manual_backward,
+            ),
             batch,
-            self.policy,
-            self.encode,
-            self._recipe,
             cast(Optimizer, self.optimizers()),
             cast(LRScheduler, self.lr_schedulers()),
-            backward=self.manual_backward,
+            last=self.trainer.is_last_batch,
         )
-        self.log("train/loss", report.loss, prog_bar=True, batch_size=len(batch))
-        self.log("train/kept_tokens", report.kept / report.samples, batch_size=len(batch))
+        if report is None:
+            return
+        self.log("train/loss", report.loss, prog_bar=True, batch_size=report.samples)
+        self.log("train/kept_tokens", report.kept / report.samples, batch_size=report.samples)
+        for name, value in self.paradigm.figures.items():
+            self.log(f"train/{name}", value, batch_size=report.samples)
 
     def validation_step(self, batch: VQABatch) -> None:
         """Answer and score a batch."""
@@ -201,17 +242,48 @@ class VQAModule(TrainedOnly):
         self._report("test")
 
     def on_predict_epoch_end(self) -> None:
-        """Write ``predictions.jsonl`` into the run folder."""
+        """Write ``predictions.jsonl``, and the test server's ``submission.json`` where there is one."""
         rows = self._collect()
         if self.trainer.is_global_zero:
             write_predictions(self.run_folder / "predictions.jsonl", rows)
+            self._write_submission({row.key: row.prediction for row in rows})
 
     def answered(self, batch: VQABatch) -> list[Answered]:
-        """Return what the model says to a batch under the policy."""
-        features = self.encode(batch)
-        decision = self.policy.decide(features, batch.samples)
+        """Return what the model says to a batch under the policy.
+
+        Where clients have adapters of their own, each answers about the images it holds.
+        """
         rule: AnswerRule = self._rule or self._of_data("answer_rule", "exact")
-        return answer_batch(self.model, batch, features, decision, rule, self._max_new_tokens)
+        rows: list[Answered] = []
+        for client, part in self.paradigm.parts(batch):
+            features = self.encode(part)
+            decision = self.policy.decide(features, part.samples)
+            with self.paradigm.answering(self.model, client):
+                rows += answer_batch(
+                    self.model, part, features, decision, rule, self._max_new_tokens, client
+                )
+        return rows
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what was trained, and where the parties stand."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint[_PARADIGM] = {"label": self.paradigm.label, **self.paradigm.state()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse a checkpoint that belongs to something else.
+
+        Raises:
+            CheckpointError: If base model, paradigm, or a name or shape differ.
+        """
+        state = checkpoint.get(_PARADIGM, {})
+        if state.get("label") != self.paradigm.label:
+            raise CheckpointError(
+                f"it was trained as {state.get('label')}, this is {self.paradigm.label}",
+                where="--ckpt_path",
+                remedy="give the paradigm it was trained with",
+            )
+        super().on_load_checkpoint(checkpoint)
+        self.paradigm.load_state(state)
 
     def frozen_identity(self) -> Mapping[str, str]:
         """Return a digest of the weights the adapter sits on."""
@@ -220,6 +292,17 @@ class VQAModule(TrainedOnly):
     def export(self, folder: Path) -> None:
         """Write the adapter as a PEFT folder, ``adapter``."""
         self.model.llava.save_pretrained(folder / "adapter")
+
+    def _write_submission(self, answers: Mapping[str, str]) -> None:
+        """Write the file of VQAv2's, OK-VQA's and GQA's servers, which must hold every question."""
+        read = self._of_data("samples", None)
+        samples = read("test") if read else []
+        if not samples or not all(has_server(sample.dataset) for sample in samples):
+            return
+        if missing := sum(sample.key not in answers for sample in samples):
+            logger.warning("no submission.json: %d questions were not answered", missing)
+            return
+        write_submission(self.run_folder / "submission.json", samples, answers)
 
     def _of_data(self, name: str, default: Any) -> Any:  # noqa: ANN401 - several settings
         """Return a setting of the trainer's DataModule, if it has one."""
@@ -235,8 +318,14 @@ class VQAModule(TrainedOnly):
             return
         epoch = self.trainer.current_epoch
         results = [
-            replace(result, seed=self.seed, epoch=epoch, policy=self.policy.label)
-            for result in figures(rows, stage)
+            replace(
+                result,
+                seed=self.seed,
+                epoch=epoch,
+                policy=self.policy.label,
+                paradigm=self.paradigm.label,
+            )
+            for result in (*figures(rows, stage), *self._bytes(rows))
         ]
         for result in results:
             if result.value is not None:
@@ -244,3 +333,10 @@ class VQAModule(TrainedOnly):
                 self.log(name, result.value, prog_bar=name == self.monitor, batch_size=1)
         if self.trainer.is_global_zero:
             append_results(self.run_folder / "results.jsonl", results)
+
+    def _bytes(self, rows: list[Answered]) -> list[Result]:
+        """Return what crossed since the last report, or would cross at the cuts."""
+        if isinstance(self.paradigm, Centralized):
+            dtype = next(self.model.lm_head.parameters()).dtype
+            return crossing_results(rows, self.cuts, self.model.hidden_size, dtype)
+        return traffic_results(self.paradigm.take_traffic())

@@ -114,6 +114,12 @@ class ResumableLoader(DataLoader[T]):
             self.position += 1
             yield batch
 
+    def batches(self, start: int, stop: int) -> list[Any]:
+        """Return some batches of the sampler's epoch again, read in this process."""
+        order, size = self.sampler.order(), int(self.batch_size or 1)
+        rows = [order[number * size : (number + 1) * size] for number in range(start, stop)]
+        return [self.collate_fn([self.dataset[index] for index in own]) for own in rows]
+
     def state_dict(self) -> dict[str, int]:
         """Return the epoch and the number of batches it has given out."""
         return {"epoch": self.sampler.epoch, "batch": self.position}

@@ -13,16 +13,10 @@ from .distillation import (
 )
 from .label import PolicyLabel, RankBy
 from .oracle import OracleSearch, first_token_matches
+from .oracle_policy import OraclePruning
 from .oracle_table import OracleMode, OracleTable
-from .policy import (
-    ConstantRatioPruning,
-    DynamicPruning,
-    FixedRatioPruning,
-    NoPruning,
-    OraclePruning,
-    PruningPolicy,
-    RankedPruning,
-)
+from .policy import NoPruning, PruningPolicy
+from .ranked import ConstantRatioPruning, DynamicPruning, FixedRatioPruning, RankedPruning
 from .saliency import grounded_utility, saliency_rank
 from .sensitivity import BagPooling, SensitivityHead, bag_logits, bag_loss, resize_grid
 from .threshold import (

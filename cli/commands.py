@@ -1,4 +1,4 @@
-"""``qpriv report | study | data check | prepare tiny``: plain functions behind plain arguments."""
+"""``qpriv report | study | data check | prepare``: plain functions behind plain arguments."""
 
 import argparse
 import json
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from . import documents
 from .errors import fail, nearest
 
 
@@ -25,6 +26,9 @@ def run(words: Sequence[str]) -> None:
     Args:
         words: The command and its arguments.
     """
+    if words[:2] == ["study", "documents"]:
+        documents.study(words[2:])
+        return
     commands = {"report": report, "study": study, "data": data, "prepare": prepare}
     commands[words[0]](words[1:])
 
@@ -82,13 +86,21 @@ def data(words: Sequence[str]) -> None:
 
 
 def prepare(words: Sequence[str]) -> None:
-    """Train the embedded models anew."""
-    parser = _parser("prepare", "Train embedded models anew.")
-    parser.add_argument("what", choices=["tiny"], help="tiny: the default backbone, 50 CPU-minutes")
-    parser.add_argument("--out", type=Path, default=Path("tiny"), help="where the folders go")
-    parser.add_argument("--seed", type=int, default=0, help="seed of scenes, weights and batches")
-    parser.add_argument("--effort", type=float, default=1.0, help="0.01 tries the machinery")
+    """Train embedded models anew, or find canaries in a document set."""
+    parser = _parser("prepare", "Make what studies start from.")
+    actions = parser.add_subparsers(dest="what", required=True)
+    tiny = actions.add_parser("tiny", help="train the default backbone anew, 50 CPU-minutes")
+    tiny.add_argument("--out", type=Path, default=Path("tiny"), help="where the folders go")
+    tiny.add_argument("--seed", type=int, default=0, help="seed of scenes, weights and batches")
+    tiny.add_argument("--effort", type=float, default=1.0, help="0.01 tries the machinery")
+    tiny.set_defaults(run=prepare_backbone)
+    documents.add_prepare(actions)
     given = parser.parse_args(words)
+    given.run(given)
+
+
+def prepare_backbone(given: argparse.Namespace) -> None:
+    """Train the embedded backbone anew."""
     from qpriv.models.tiny_recipe import prepare_tiny
 
     for figure in prepare_tiny(given.out, given.seed, given.effort):

@@ -18,7 +18,7 @@ COMMANDS = {
     "report": ("cli.commands", "make a report.html of run folders"),
     "study": ("cli.commands", "run a grid of fits over seeds, and report"),
     "data": ("cli.commands", "data check: say what a data folder holds"),
-    "prepare": ("cli.commands", "prepare tiny: train the embedded models anew"),
+    "prepare": ("cli.commands", "prepare tiny, reader, canaries: make what studies start from"),
 }
 
 _RUNS = ("fit", "validate", "test", "predict", "attack")

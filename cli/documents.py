@@ -1,0 +1,116 @@
+"""``qpriv prepare canaries | reader`` and ``qpriv study documents``."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    Actions = argparse._SubParsersAction[Any]
+
+
+def add_prepare(actions: "Actions") -> None:
+    """Add the actions of ``qpriv prepare``."""
+    canaries = actions.add_parser("canaries", help="find what can be erased and not be guessed")
+    canaries.add_argument("--root", required=True, type=Path, help="DocVQA's folder or archive")
+    canaries.add_argument("--out", type=Path, default=Path("data/docvqa-canaries"))
+    canaries.add_argument("--number", type=int, default=5400, help="answers drawn; 0 takes all")
+    canaries.add_argument("--seed", type=int, default=0, help="seed of the draw")
+    canaries.add_argument("--model", default=None, help="reject what this model cannot spell")
+    canaries.add_argument("--fill", choices=["white", "paper"], default="white")
+    canaries.add_argument("--kinds", type=Path, help="CSV of key,pii: a person's word on kinds")
+    canaries.add_argument("--verify", action="store_true", help="read erased pages with Tesseract")
+    canaries.add_argument("--tesseract", action="store_true", help="read pages that have no OCR")
+    canaries.set_defaults(run=prepare_canaries)
+    reader = actions.add_parser("reader", help="train the embedded document reader anew")
+    reader.add_argument("--out", type=Path, default=Path("reader"), help="where the folder goes")
+    reader.add_argument("--seed", type=int, default=0)
+    reader.add_argument("--steps", type=int, default=None, help="fewer than the recipe's, to try")
+    reader.set_defaults(run=prepare_reader)
+
+
+def prepare_canaries(given: argparse.Namespace) -> None:
+    """Judge answers of DocVQA's training set, and write what a person should look at."""
+    from qpriv.datasets.documents.canaries import Curation
+    from qpriv.datasets.documents.docvqa import DocVQA
+    from qpriv.datasets.documents.ocr import Tesseract
+    from qpriv.datasets.documents.pii import read_overrides
+    from qpriv.datasets.documents.preparation import prepare_canaries as prepare
+    from qpriv.datasets.documents.preparation import write_review_table
+    from qpriv.datasets.documents.review import write_review_sheet
+
+    engine = Tesseract() if given.tesseract or given.verify else None
+    training = DocVQA(given.root, "train")
+    print(training.report)
+    settings = Curation(
+        fill=given.fill,
+        verify=engine if given.verify else None,
+        spellable=_spellable(given.model) if given.model else None,
+    )
+    prepared = prepare(
+        training.samples,
+        given.out,
+        settings,
+        given.number or None,
+        given.seed,
+        engine if given.tesseract else None,
+        read_overrides(given.kinds) if given.kinds else None,
+    )
+    by_key = {sample.key: sample for sample in training.samples}
+    table = write_review_table(prepared.canaries, given.out)
+    sheet = write_review_sheet(prepared.canaries, by_key, given.out, settings)
+    print(f"{prepared}\nlook at {sheet} and correct {table}")
+
+
+def _spellable(name: str) -> Callable[[str, str], bool]:
+    from qpriv.models.documents.loading import load_document_model
+
+    model = load_document_model(name)
+    return lambda question, answer: model.spells(answer) and model.fits(question, answer)
+
+
+def prepare_reader(given: argparse.Namespace) -> None:
+    """Train the embedded reader anew."""
+    from dataclasses import replace
+
+    from qpriv.models.documents.tiny_recipe import ReaderRecipe, export_reader, train_reader
+
+    recipe = ReaderRecipe(seed=given.seed)
+    if given.steps is not None:
+        recipe = replace(recipe, steps=given.steps)
+    export_reader(train_reader(recipe, given.out), given.out)
+    print(f"use it by --model.document_model {given.out}")
+
+
+def study(words: Sequence[str]) -> None:
+    """Run what is not yet done of the document study, and write its results."""
+    parser = argparse.ArgumentParser(prog="qpriv study documents", allow_abbrev=False)
+    parser.add_argument("--out", type=Path, default=Path("runs/documents"))
+    parser.add_argument("--resolutions", type=float, nargs="+", default=[1.0, 0.5, 0.25])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--clean", action="store_true", help="no scan noise in training: the trap")
+    given = parser.parse_args(words)
+    from qpriv.paradigms.documents import DocumentRecipe
+    from qpriv.reporting.document_results import study_results, table
+    from qpriv.reporting.document_study import (
+        DocumentStudy,
+        run_study,
+        study_corpus,
+        without_noise,
+    )
+    from qpriv.result import append_results
+
+    settings = DocumentStudy(
+        resolutions=tuple(given.resolutions),
+        seeds=tuple(given.seeds),
+        recipe=DocumentRecipe(epochs=given.epochs),
+    )
+    settings = without_noise(settings) if given.clean else settings
+    given.out.mkdir(parents=True, exist_ok=True)
+    outcomes = run_study(settings, given.out)
+    results = study_results(outcomes, study_corpus(settings, given.out / "canaries").canaries)
+    path = given.out / "results.jsonl"
+    path.unlink(missing_ok=True)  # computed anew from the files of the runs
+    append_results(path, results)
+    print(table(results))

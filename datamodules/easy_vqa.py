@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from qpriv.datasets import easy_vqa
 
-from .base import VQADataModule
+from .base import Split, VQADataModule
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -13,6 +13,6 @@ class EasyVQA(VQADataModule):
 
     source = easy_vqa.EasyVQA
 
-    def open(self, split: str) -> easy_vqa.EasyVQA:
+    def dataset(self, split: Split) -> easy_vqa.EasyVQA:
         """Return a split of the set."""
         return easy_vqa.EasyVQA(split)

@@ -1,0 +1,82 @@
+"""``qpriv data check`` as a user meets it: text, JSON, exit codes, and no traceback."""
+
+import json
+import pickle
+import zipfile
+
+import pytest
+
+from cli.main import main
+from tests.data.path_vqa import data as path_vqa
+from tests.data.slake import data as slake
+
+
+def run(capsys, *words):
+    """Run the command and return exit code, what it printed and what it complained of."""
+    code = 0
+    try:
+        main(["data", "check", *map(str, words)])
+    except SystemExit as stop:
+        code = stop.code
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_a_sound_folder_prints_its_account(tmp_path, capsys):
+    root = slake.write_release(tmp_path)
+    code, out, _ = run(capsys, "--dataset", "SLAKE", "--root", root)
+    assert code == 0
+    assert "SLAKE/train: 11 rows read, 10 kept" in out
+    assert "languages: en 6, zh 4" in out
+    assert "2 of 2 images of test are also in train" in out
+
+
+def test_json_is_one_object_with_the_same_counts(tmp_path, capsys):
+    root = slake.write_release(tmp_path)
+    (root / "imgs/xmlab3/source.jpg").unlink()
+    code, out, _ = run(capsys, "--dataset", "SLAKE", "--root", root, "--json")
+    found = json.loads(out)
+    assert code == 1  # an image is missing
+    assert found["reports"][1]["missing_images"] == 1
+    assert found["leaks"][0]["groups"] == 2
+
+
+def test_leaks_stop_on_request(tmp_path, capsys):
+    root = slake.write_release(tmp_path)
+    code, _, err = run(capsys, "--dataset", "SLAKE", "--root", root, "--on-leak", "error")
+    assert code == 2
+    assert "2 of 2 images" in err
+
+
+def malicious(root):
+    path_vqa.write_release(root)
+
+    class Malicious:
+        def __reduce__(self):
+            return (open, (str(root / "marker"), "w"))
+
+    (root / "pvqa/qas/train/train_qa.pkl").write_bytes(pickle.dumps([Malicious()], 2))
+
+
+def slip(root):
+    with zipfile.ZipFile(root / "slip.zip", "w") as archive:
+        archive.writestr("../out.json", "[]")
+
+
+def html(root):
+    path_vqa.write_release(root)
+    (root / "pvqa/qas/train/train_qa.pkl").write_text("<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [(malicious, "could run code"), (slip, "leaves the data folder"), (html, "web page")],
+)
+def test_bad_input_is_one_short_error(tmp_path, capsys, spoil, message):
+    spoil(tmp_path)
+    code, out, err = run(capsys, "--dataset", "PathVQA", "--root", tmp_path)
+    assert code == 2 and not out
+    assert message in err and "Traceback" not in err
+    assert len(err.splitlines()) <= 4
+    assert not (tmp_path / "marker").exists()
+    assert not (tmp_path.parent / "out.json").exists()

@@ -1,6 +1,7 @@
 """`Evidence`: all figures of some runs, to be asked by name, condition and attack setting."""
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,7 +91,7 @@ class Evidence:
     """The figures of some runs on one data set.
 
     The figure of a seed is the one measured last: the highest epoch, and a figure of the test
-    split before one of any other split.
+    split before one of any other split, of a named data set before one of none.
 
     Args:
         measurements: In the order they were made.
@@ -113,14 +114,13 @@ class Evidence:
     @cached_property
     def datasets(self) -> list[str]:
         """Return the data sets, the one with the most figures first."""
-        counts: dict[str, int] = defaultdict(int)
-        for each in self.measurements:
-            counts[each.source[0]] += 1
-        return sorted(counts, key=lambda name: (-counts[name], name))
+        counts = Counter(each.source[0] for each in self.measurements)
+        named = [name for name in counts if name]
+        return sorted(named or counts, key=lambda name: (-counts[name], name))
 
     def within(self, dataset: str) -> "Evidence":
-        """Return what was measured on one data set."""
-        return Evidence([each for each in self.measurements if each.source[0] == dataset])
+        """Return what was measured on one data set, or on none that is named."""
+        return Evidence([each for each in self.measurements if each.source[0] in (dataset, "")])
 
     @cached_property
     def conditions(self) -> list[Condition]:
@@ -201,10 +201,10 @@ class Evidence:
         return ratios
 
 
-def _recency(measurement: Measurement) -> tuple[bool, float]:
+def _recency(measurement: Measurement) -> tuple[bool, float, bool]:
     result = measurement.result
-    is_test = measurement.source[1] == "test"
-    return is_test, float("inf") if result.epoch is None else result.epoch
+    name, split = measurement.source
+    return split == "test", math.inf if result.epoch is None else result.epoch, bool(name)
 
 
 def _agrees(figure: Figure, setting: Mapping[str, Scalar]) -> bool:

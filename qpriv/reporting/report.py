@@ -70,7 +70,8 @@ def render(runs: Sequence[Run], *, redact: bool = False) -> str:
     """Return the page as HTML text."""
     evidence = Evidence.of(runs)
     by_dataset = {name: evidence.within(name) for name in evidence.datasets}
-    claims = [claim for each in by_dataset.values() for claim in evaluate_claims(each)]
+    answered = [each for each in by_dataset.values() if each.named("accuracy")]
+    claims = [claim for each in answered for claim in evaluate_claims(each)]
     main = next(iter(by_dataset.values()), evidence)
     environment = Environment(
         loader=PackageLoader("qpriv.reporting"), autoescape=True, undefined=StrictUndefined,

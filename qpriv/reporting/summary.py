@@ -56,8 +56,8 @@ def findings(evidence: Evidence, claims: Sequence[Claim]) -> list[str]:
     verdicts = Counter(claim.verdict for claim in claims)
     if claims:
         sentences.append(
-            f"Of {len(claims)} claims put to the test, {verdicts['reproduced']} are reproduced, "
-            f"{verdicts['not reproduced']} are not, and {verdicts['undecided']} are undecided."
+            f"Claims put to the test: {len(claims)}. Reproduced: {verdicts['reproduced']}. Not "
+            f"reproduced: {verdicts['not reproduced']}. Undecided: {verdicts['undecided']}."
         )
     return sentences
 

@@ -80,6 +80,19 @@ def test_data_sets_are_kept_apart():
     assert [cell.text for cell in table.rows[0].cells] == ["0.900"]
 
 
+def test_figures_of_no_named_data_set_stand_with_the_others_and_yield_to_them():
+    rows = [
+        result("accuracy", 0.5),
+        result("bytes_up", 700.0, unit="bytes"),
+        result("bytes_up", 900.0, unit="bytes", dataset=""),
+        result("bytes_down", 900.0, unit="bytes", dataset=""),
+    ]
+    held = gathered(*rows)
+    assert held.datasets == ["FaceScenes"]
+    table = policy_table(held.within("FaceScenes"), "FaceScenes")
+    assert [cell.text for cell in table.rows[0].cells] == ["0.500", "700 B", "900 B"]
+
+
 def test_the_mean_ratio_is_counted_against_no_pruning():
     held = gathered(
         result("kept_tokens", 64.0, unit="tokens"),

@@ -3,10 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from qpriv.result import Result
+
 from ..claims.attacks import chance
 from ..evidence import Figure
 from ..numbers import MISSING, basis, interval, number
 from ..quantities import Quantity
+
+_SHORT = "short attacker"
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ def _cell(figure: Figure | None, *, own_basis: bool) -> Cell:
     if estimate is None:
         does_not_apply = example.status in ("ok", "not applicable")
         text = MISSING if does_not_apply else example.status
-        return Cell(text, basis=example.note if does_not_apply else "", trouble=not does_not_apply)
+        why = "; ".join(_remarks(example)) if does_not_apply else ""
+        return Cell(text, basis=why, trouble=not does_not_apply)
     exact = example.unit == "bytes" and estimate.interval is None
     ends = "counted" if exact else interval(estimate.interval, example.unit)
     by_chance = chance(example)
@@ -122,13 +127,18 @@ def _cell(figure: Figure | None, *, own_basis: bool) -> Cell:
 def _marks(figures: Sequence[Figure | None]) -> tuple[str, ...]:
     """Return the warnings of a row: short attackers, failed probes with their note."""
     present = [figure for figure in figures if figure]
-    marks = ["short attacker"] if any(figure.short for figure in present) else []
+    marks = [_SHORT] if any(figure.short for figure in present) else []
     for result in (result for figure in present for result in figure.failed):
         when = "" if result.epoch is None else f" at epoch {result.epoch}"
         marks.append(f"{result.status}{when}" + (f": {result.note}" if result.note else ""))
-    texts = [r.note for f in present for r in f.by_seed.values() if r.status == "ok"]
-    notes = {part for text in texts for part in text.split("; ") if part}
-    return tuple(dict.fromkeys([*marks, *sorted(notes)]))
+    measured = [r for f in present for r in f.by_seed.values() if r.status == "ok"]
+    notes = {remark for result in measured for remark in _remarks(result)}
+    return (*marks, *sorted(notes))
+
+
+def _remarks(result: Result) -> list[str]:
+    """Return the parts of a note, without the mark that has a place of its own."""
+    return [part for part in result.note.split("; ") if part and part != _SHORT]
 
 
 def settings_of(figures: Sequence[Figure]) -> tuple[str, ...]:

@@ -5,20 +5,17 @@ its own ``mm_encoder_outputs``; with everything kept, logits and loss are bit-eq
 call with ``pixel_values``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
 import torch
-from peft import PeftModel
 from torch import Tensor, nn
 from transformers import CLIPTextModel, LlavaForConditionalGeneration
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from qpriv.errors import ConfigError
-
-from . import lora
+from .adapted_llava import AdaptedLlava
 from .batch import VQABatch
 from .encoders import SensitivityEncoder, load_sensitivity_encoder, load_text_encoder
 from .features import FeatureSizes, VisualFeatures
@@ -58,7 +55,7 @@ class LanguageOutput:
     sequences: TokenSequences
 
 
-class VisionLanguageModel(nn.Module):
+class VisionLanguageModel(AdaptedLlava):
     """LLaVA, CLIP's text tower and the sensitivity encoder.
 
     All weights are frozen; `add_lora` adds the only ones that train. The encoders stay in
@@ -80,8 +77,7 @@ class VisionLanguageModel(nn.Module):
         preprocessor: Preprocessor,
         backbone: Backbone,
     ) -> None:
-        super().__init__()
-        self.llava: LlavaForConditionalGeneration | PeftModel = llava
+        super().__init__(llava)
         self.text_encoder = text_encoder
         self.sensitivity_encoder = sensitivity_encoder
         self.preprocessor = preprocessor
@@ -141,51 +137,6 @@ class VisionLanguageModel(nn.Module):
         return cls(llava, text, sensitivity, preprocessor, names)
 
     @property
-    def stock(self) -> LlavaForConditionalGeneration:
-        """Return the stock model, under PEFT or not; adapters are layers inside it."""
-        return self.llava.get_base_model() if isinstance(self.llava, PeftModel) else self.llava
-
-    @property
-    def vision_tower(self) -> nn.Module:
-        """Return LLaVA's CLIP vision tower."""
-        tower: nn.Module = self.stock.model.vision_tower
-        return tower
-
-    @property
-    def projector(self) -> nn.Module:
-        """Return the module between vision tower and language model."""
-        projector: nn.Module = self.stock.model.multi_modal_projector
-        return projector
-
-    @property
-    def language_model(self) -> nn.Module:
-        """Return the decoder without its head."""
-        decoder: nn.Module = self.stock.model.language_model
-        return decoder
-
-    @property
-    def decoder_layers(self) -> nn.ModuleList:
-        """Return the decoder layers, the places of cuts and hooks."""
-        layers: nn.ModuleList = self.stock.model.language_model.layers
-        return layers
-
-    @property
-    def lm_head(self) -> nn.Module:
-        """Return the layer that scores the next token."""
-        head: nn.Module = self.stock.lm_head
-        return head
-
-    @property
-    def num_layers(self) -> int:
-        """Return the number of decoder layers."""
-        return len(self.decoder_layers)
-
-    @property
-    def hidden_size(self) -> int:
-        """Return the width of the decoder."""
-        return int(self.stock.config.text_config.hidden_size)
-
-    @property
     def grid(self) -> tuple[int, int]:
         """Return rows and columns of the patches."""
         return self.preprocessor.grid
@@ -201,11 +152,6 @@ class VisionLanguageModel(nn.Module):
         vision = self.stock.config.vision_config.hidden_size
         question = self.text_encoder.config.hidden_size
         return FeatureSizes(vision, vision, question, self.sensitivity_encoder.width)
-
-    @property
-    def device(self) -> torch.device:
-        """Return where the model's weights are."""
-        return next(self.lm_head.parameters()).device
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of the language model; the encoders and the projector stay in eval."""
@@ -356,73 +302,11 @@ class VisionLanguageModel(nn.Module):
             batch.input_ids, batch.attention_mask, batch.labels, decision, positions=positions
         )
 
-    def add_lora(
-        self,
-        rank: int = 32,
-        alpha: float = 64,
-        dropout: float = 0.0,
-        seed: int = 0,
-        adapter: str = "default",
-        layers: Sequence[int] | None = None,
-    ) -> None:
-        """Add a LoRA to the seven projections of every decoder layer, or of some.
-
-        Args:
-            rank: Rank of the update.
-            alpha: Scale of the update; it is multiplied by ``alpha / rank``.
-            dropout: Share of the adapter's inputs that are dropped in training.
-            seed: Seed of the initial weights.
-            adapter: Name of the adapter.
-            layers: Decoder layers that are adapted; None is all.
-
-        Raises:
-            ConfigError: If a setting cannot work, or there is an adapter of this name.
-        """
-        if isinstance(self.llava, PeftModel) and adapter in self.llava.peft_config:
-            raise ConfigError(f"there is a LoRA named {adapter!r} already")
-        self.llava = lora.add_lora(
-            self.llava,
-            layers=range(self.num_layers) if layers is None else layers,
-            rank=rank,
-            alpha=alpha,
-            dropout=dropout,
-            seed=seed,
-            adapter=adapter,
-        )
-        self.train(self.training)
-
-    def remove_lora(self) -> None:
-        """Remove all adapters and what they learned; the stock model is as loaded again."""
-        if isinstance(self.llava, PeftModel):
-            self.llava = self.llava.unload()
-
-    def adapter_state(self, adapter: str = "default") -> dict[str, Tensor]:
-        """Return copies of an adapter's weights, keyed as in a PEFT folder.
-
-        Raises:
-            ConfigError: If there is no LoRA.
-        """
-        return lora.adapter_state(self._peft(), adapter)
-
-    def load_adapter_state(self, state: Mapping[str, Tensor], adapter: str = "default") -> None:
-        """Overwrite an adapter's weights in place.
-
-        Raises:
-            ConfigError: If there is no LoRA.
-            CheckpointError: If names or shapes differ.
-        """
-        lora.load_adapter_state(self._peft(), state, adapter)
-
     def encoder_fingerprint(self) -> str:
         """Return a hash of what features depend on: encoder weights, crop and tokenizer."""
         modules = (self.vision_tower, self.text_encoder, self.sensitivity_encoder)
         layer = f"feature layer {self.stock.config.vision_feature_layer}"
         return fingerprint(modules, (*self.preprocessor.encoder_settings(), layer))
-
-    def _peft(self) -> PeftModel:
-        if not isinstance(self.llava, PeftModel):
-            raise ConfigError("the model has no LoRA", remedy="call add_lora first")
-        return self.llava
 
     def _shorten(
         self,

@@ -25,6 +25,17 @@ def test_adapts_seven_projections_of_every_decoder_layer_and_nothing_else(adapte
     }  # fmt: skip
 
 
+def test_a_second_adapter_can_cover_some_layers_only():
+    model = random_model()
+    model.add_lora(rank=2, adapter="body", layers=range(2, 6))
+    model.add_lora(rank=2, adapter="client", layers=(0, 1, 6, 7))
+    for adapter, layers in (("body", {2, 3, 4, 5}), ("client", {0, 1, 6, 7})):
+        names = adapted_modules(model.llava, adapter)
+        assert len(names) == 7 * 4
+        assert {int(name.removeprefix(LAYER).split(".")[1]) for name in names} == layers
+    assert model.llava.active_adapters == ["body"]
+
+
 def test_trains_the_adapter_alone(adapted):
     trained = [weight for weight in adapted.parameters() if weight.requires_grad]
     # r (4 * 2 d + 3 (d + m)) a layer

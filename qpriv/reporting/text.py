@@ -31,7 +31,13 @@ def format_table(results: Sequence[Result]) -> str:
     <BLANKLINE>
     n: accuracy 300.
     """
-    evidence = Evidence([Measurement(Condition.of(result, {}), result) for result in results])
+    return format_evidence(
+        Evidence([Measurement(Condition.of(result, {}), result) for result in results])
+    )
+
+
+def format_evidence(evidence: Evidence) -> str:
+    """Return the same table of figures whose study tags are known."""
     names = {figure.name for figure in evidence.figures}
     columns = [(title, name) for title, name in _COLUMNS if name in names]
     rows = [row for each in evidence.conditions if (row := _rows(evidence, each, columns))]

@@ -117,6 +117,12 @@ def test_the_report_knows_the_tags_and_merges_all_results(config):
     assert len(read_results(outcome.report.parent / "results.jsonl")) == len(ALL)
 
 
+def test_the_table_comes_last_with_the_tags(config):
+    _, said = study(config, FakeFit())
+    table = next(text for text in said if text.startswith("policy"))
+    assert "off · utility grounded" in table and "0.800" in table
+
+
 def test_a_second_start_does_nothing_again(config):
     study(config, FakeFit())
     fit = FakeFit()

@@ -10,8 +10,10 @@ import msgspec
 
 from qpriv.errors import ConfigError
 
+from ..evidence import Evidence
 from ..report import write_report
-from ..run_folder import CellRecord
+from ..run_folder import CellRecord, read_run
+from ..text import format_evidence
 from .config import Cell, Study, cells, read_study
 from .forecast import Forecast
 
@@ -138,15 +140,20 @@ class _Runner:
     def _report(self, *, even_if_soon: bool = False) -> None:
         now = time.monotonic()
         soon = self._report_cost > _REPORT_SHARE * (now - self._reported_at)
-        folders = [c.folder for c in self.grid if (c.folder / "results.jsonl").is_file()]
+        folders = self._measured
         if not folders or (soon and not even_if_soon):
             return
         self.outcome.report = write_report(folders, self.out)
         self._reported_at = time.monotonic()
         self._report_cost = self._reported_at - now
 
+    @property
+    def _measured(self) -> list[Path]:
+        return [c.folder for c in self.grid if (c.folder / "results.jsonl").is_file()]
+
     def _conclude(self) -> None:
         outcome = self.outcome
+        self.echo(format_evidence(Evidence.of(read_run(folder) for folder in self._measured)))
         total = len(self.grid)
         self.echo(f"{len(outcome.done)} of {total} runs are done.")
         for key, reason in outcome.failed.items():

@@ -242,7 +242,7 @@ class Federated(Paradigm):
 def _named(model: VisionLanguageModel) -> dict[str, Tensor]:
     """Return copies of the trained weights, named without the adapter, as in a PEFT folder."""
     return {
-        name.replace(".default.weight", ".weight"): value.detach().clone()
+        name.removeprefix("llava.").replace(".default.weight", ".weight"): value.detach().clone()
         for name, value in model.named_parameters()
         if value.requires_grad
     }

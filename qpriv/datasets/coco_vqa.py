@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from sys import intern
 from typing import ClassVar
 
 import msgspec
@@ -115,6 +116,8 @@ class CocoVQA(VQADataset):
         for _, annotation in iter_records(file, _Annotation, array="annotations"):
             if row := by_id.get(str(annotation.question_id)):
                 self.check_annotation(annotation.multiple_choice_answer, file)
+                # 4.4 million answers in VQAv2, most of them one of a few thousand strings
+                annotation.answers = list(_answers(annotation))
                 row.annotation = annotation
         due = [row for row in rows if row.annotation is not None]
         report.drop("question without an annotation", len(rows) - len(due))
@@ -180,7 +183,7 @@ def most_frequent(answers: tuple[str, ...]) -> str:
 
 def _answers(annotation: _Annotation | None) -> tuple[str, ...]:
     given = (annotation.answers or []) if annotation else []
-    return tuple(item if isinstance(item, str) else item.answer for item in given)
+    return tuple(intern(item if isinstance(item, str) else item.answer) for item in given)
 
 
 def _gold_is_due(annotation: _Annotation, report: DataReport) -> bool:

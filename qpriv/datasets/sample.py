@@ -85,7 +85,7 @@ class MissingImage:
     """An image that a record names and that is not there."""
 
     name: str
-    root: str
+    where: str
 
     def load(self) -> Image.Image:
         """Raise: there is nothing to load.
@@ -95,7 +95,7 @@ class MissingImage:
         """
         raise DataError(
             f"image {self.name!r} is missing",
-            where=self.root,
+            where=self.where,
             remedy="unpack the rest of the release, or set `missing_images: drop`",
         )
 

@@ -135,7 +135,9 @@ class FileTree:
         inner = ("/".join(parts[start:]) for start in range(1, len(parts)))
         inside = next((path for path in inner if path in self._files), None)
         file = self.find(name) or (self.get(inside) if inside else None)
-        return _image(file) if file else MissingImage(name, str(self.root))
+        return (
+            _image(file) if file else MissingImage(name, f"{where}, looked for below {self.root}")
+        )
 
     def images(self, parts: int = 1) -> "ImageIndex":
         """Return the images of the tree by the last ``parts`` components of their path."""
@@ -190,7 +192,7 @@ class ImageIndex:
         check_relative(name, where)
         path = self._paths.get("/".join(name.rsplit("/", self._parts)[-self._parts :]))
         if path is None:
-            return MissingImage(name, str(self._tree.root))
+            return MissingImage(name, f"{where}, looked for below {self._tree.root}")
         return _image(self._tree.get(path))
 
 

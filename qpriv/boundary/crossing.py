@@ -169,7 +169,8 @@ class Crossing:
             num_bytes=tokens * codec.token_bytes(sent.shape[-1]),
             distortion=None if received is sent else squared_error(layout.rows(sent), rows),
         )
-        if kind is Kind.ACTIVATION and layout.prefill:
+        # what comes back to a client lies as it left: it knows the lengths
+        if kind is Kind.ACTIVATION and layout.prefill and direction is Direction.UP:
             self._record_layout(direction, layout)
 
     def _record_layout(self, direction: Direction, layout: _Layout) -> None:

@@ -172,6 +172,10 @@ class Tail(Segment):
         scores: Tensor = self.lm_head(self.norm(hidden))
         return scores
 
+    def next_ids(self, hidden: Tensor) -> Tensor:
+        """Return the likeliest next token of every row, ``[B]``."""
+        return self.logits(hidden[:, -1:])[:, -1].argmax(dim=-1)
+
     def loss(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy of the answer tokens, as the whole model computes it."""
         loss: Tensor = self._loss(

@@ -251,9 +251,7 @@ class VisionLanguageModel(AdaptedLlava):
             max_new_tokens: Longest answer.
             num_beams: 1 is greedy decoding.
         """
-        prompt = self._shorten(
-            batch.prompt_ids, batch.prompt_mask, batch.prompt_ids, decision, left=True
-        )
+        prompt = self.prompts(batch, decision)
         with _evaluating(self):
             ids = self.llava.generate(
                 input_ids=prompt.input_ids,
@@ -307,6 +305,12 @@ class VisionLanguageModel(AdaptedLlava):
         modules = (self.vision_tower, self.text_encoder, self.sensitivity_encoder)
         layer = f"feature layer {self.stock.config.vision_feature_layer}"
         return fingerprint(modules, (*self.preprocessor.encoder_settings(), layer))
+
+    def prompts(self, batch: VQABatch, decision: TokenSelection | None = None) -> TokenSequences:
+        """Return the prompts that answers are generated from, shortened to what is kept."""
+        return self._shorten(
+            batch.prompt_ids, batch.prompt_mask, batch.prompt_ids, decision, left=True
+        )
 
     def _shorten(
         self,

@@ -124,6 +124,10 @@ class Paradigm(ABC):
         """Give the model the adapters that will be trained."""
         model.add_lora(recipe.rank, recipe.alpha, recipe.dropout, seed)
 
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of all adapters."""
+        return ("default",)
+
     def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
         """Return the optimiser whose learning rate the schedule sets."""
         return recipe.optimizer(model.parameters())

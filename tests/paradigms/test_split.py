@@ -129,7 +129,6 @@ def test_bytes_of_a_u_shaped_step_are_the_closed_form_and_hold_no_label() -> Non
         "gradient/up": whole,
         "gradient/down": whole,
         "lengths/up": BATCH * 8,
-        "lengths/down": BATCH * 8,
         "scalar/up": 8,
         "scalar/down": 8,
     }

@@ -1,0 +1,156 @@
+"""The client of a split: it owns the data, and asks the server for what it cannot compute."""
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from qpriv.boundary.codecs import Codec
+from qpriv.boundary.parties import Head, Tail, TokenLayout
+from qpriv.models.batch import VQABatch
+from qpriv.models.sequences import TokenSequences, image_features
+from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.pruning.policy import PruningPolicy
+
+from .centralized import Encode, answer_tokens, split
+from .clipping import square_norm
+from .exchange import Answers, Packet, Party, scalar
+from .recipe import LoraRecipe
+
+
+class SplitClient(Party):
+    """Embeddings, projector and layers before the (first) cut; with a tail, those after a second.
+
+    Args:
+        model: Where its parts, preprocessor and encoders come from.
+        cuts: ``(C,)`` of a split, or ``(C_A, C_B)`` of a U-shaped split.
+        server: The other party.
+        policy: The pruning policy, run before anything crosses.
+        encode: The frozen encoders.
+        recipe: How adapters are trained.
+        steps: Optimiser steps of the whole run.
+        codec: How activations and gradients are written; None as they are computed.
+    """
+
+    def __init__(
+        self,
+        model: VisionLanguageModel,
+        cuts: tuple[int, ...],
+        server: Answers,
+        policy: PruningPolicy,
+        encode: Encode,
+        recipe: LoraRecipe,
+        steps: int,
+        codec: Codec | None = None,
+    ) -> None:
+        self.model, self.server = model, server
+        self.policy, self.encode = policy, encode
+        self.head = Head(model, cuts[0])
+        self.tail = Tail(model, cuts[1]) if len(cuts) == 2 else None
+        parts = (self.head,) if self.tail is None else (self.head, self.tail)
+        super().__init__(recipe, steps, *parts, codec=codec)
+
+    def step(self, batch: VQABatch) -> float:
+        """Take one optimiser step together with the server; return the loss."""
+        tokens = answer_tokens(batch)
+        loss = sum(self._learn(part, tokens) for part in split(batch, self.recipe.micro_batch_size))
+        own = square_norm(self.trained)
+        answer = self.server(Packet("step", {"scalar/norm": scalar(own)}))
+        self.update(float(answer.tensors["scalar/norm"]))
+        self.server(Packet("schedule"))
+        self.scheduler.step()
+        return loss
+
+    @torch.no_grad()
+    def answer(self, batch: VQABatch, max_new_tokens: int = 10) -> list[str]:
+        """Return greedy answers, each party with a cache of its own layers."""
+        tokenizer = self.model.preprocessor.tokenizer
+        prompt, kept = self._prompt(batch)
+        layout, end = TokenLayout.of(prompt), tokenizer.eos_token_id
+        caches = (self.head.new_cache(), self.head.new_cache())
+        ids = self._next(prompt.input_ids, layout, caches, kept)
+        found = [ids]
+        done = ids == end
+        while len(found) < max_new_tokens and not bool(done.all()):
+            layout = _longer(layout)
+            ids = self._next(ids[:, None], layout, caches)
+            ids = ids.where(~done, self.model.preprocessor.pad_token)
+            done |= ids == end
+            found.append(ids)
+        texts = tokenizer.batch_decode(torch.stack(found, 1), skip_special_tokens=True)
+        return [text.strip() for text in texts]
+
+    def _learn(self, batch: VQABatch, tokens: int) -> float:
+        features = self.encode(batch)
+        decision = self.policy.decide(features, batch.samples)
+        sequences = self.model.sequences(batch, decision)
+        layout = TokenLayout.of(sequences)
+        embedded = self.head.embed(sequences.input_ids, image_features(features.patches, decision))
+        hidden = self.head(embedded, sequences.attention_mask, sequences.position_ids)
+        sent = self._activation("forward", layout.pack(hidden), layout)
+        if self.tail is None:
+            labels = layout.pack(sequences.labels).int()
+            extra = {"labels": labels, "scalar/tokens": scalar(tokens)}
+            answer = self.server(Packet("forward", {**sent.tensors, **extra}, layout.side))
+            loss = float(answer.tensors["scalar/loss"])
+        else:
+            loss, answer = self._finish(self.tail, sent, sequences, layout, tokens)
+        hidden.backward(layout.unpack(self.read("gradient", answer)))
+        return loss
+
+    def _finish(
+        self,
+        tail: Tail,
+        sent: Packet,
+        sequences: TokenSequences,
+        layout: TokenLayout,
+        tokens: int,
+    ) -> tuple[float, Packet]:
+        """Compute the loss behind the server's body; return it, and the gradient for the head."""
+        leaf = self.read("activation", self.server(sent)).requires_grad_()
+        hidden = tail(layout.unpack(leaf), layout.mask, layout.position_ids)
+        share = int((sequences.labels != -100).sum()) / tokens
+        loss = tail.loss(hidden, sequences.labels) * share
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert leaf.grad is not None
+        return float(loss.detach()), self.server(
+            Packet("backward", self.write("gradient", leaf.grad))
+        )
+
+    def _activation(self, verb: str, rows: Tensor, layout: TokenLayout | None) -> Packet:
+        tensors = self.write("activation", rows)
+        if layout is not None:
+            tensors["lengths"] = layout.lengths
+            if layout.positions is not None:
+                tensors["positions"] = layout.positions
+        side = "right" if layout is None else layout.side
+        return Packet("forward" if verb == "forward" else "generate", tensors, side)
+
+    def _prompt(self, batch: VQABatch) -> tuple[TokenSequences, list[Tensor]]:
+        features = self.encode(batch)
+        decision = self.policy.decide(features, batch.samples)
+        prompt = self.model.prompts(batch, decision)
+        return prompt, image_features(features.patches, decision)
+
+    def _next(
+        self,
+        ids: Tensor,
+        layout: TokenLayout,
+        caches: tuple[DynamicCache, DynamicCache],
+        kept: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Return the next token of every row, ``[B]``."""
+        first = kept is not None
+        positions = layout.position_ids[:, -ids.shape[1] :]
+        hidden = self.head(self.head.embed(ids, kept), layout.mask, positions, caches[0])
+        rows = layout.pack(hidden) if first else hidden[:, 0]
+        answer = self.server(self._activation("generate", rows, layout if first else None))
+        if self.tail is None:
+            return answer.tensors["labels"].long()
+        rows = self.read("activation", answer)
+        hidden = layout.unpack(rows) if first else rows[:, None]
+        return self.tail.next_ids(self.tail(hidden, layout.mask, positions, caches[1]))
+
+
+def _longer(layout: TokenLayout) -> TokenLayout:
+    """Return the layout after one more token in every row, padded on the left as prompts are."""
+    return TokenLayout(layout.lengths + 1, "left")

@@ -1,0 +1,154 @@
+"""Parties that can only write to each other learn and answer as the undivided model does."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor
+
+from qpriv.boundary import make_codec
+from qpriv.boundary.parties import Segment, Tail
+from qpriv.paradigms import Centralized, SplitLearning, UShapedSplit
+from qpriv.paradigms.exchange import BodyServer, Packet, Server, SplitServer
+from qpriv.paradigms.split_client import SplitClient
+from tests.paradigms.runs import RECIPE, Trained, begin, by_base_name, same, train, trained_weights
+from tests.tiny_models import random_samples
+
+STEPS = 20
+CUTS = [(3,), (2, 6)]
+
+
+class Wire:
+    """Hands packets to a server and keeps a copy of everything that crosses."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.seen: list[Packet] = []
+        self.returned: list[Packet] = []
+
+    def __call__(self, packet: Packet) -> Packet:
+        self.seen.append(packet)
+        answer = self.server(packet)
+        self.returned.append(answer)
+        return answer
+
+    def kinds(self) -> set[str]:
+        return {name for packet in (*self.seen, *self.returned) for name in packet.tensors}
+
+
+def parties(cuts: tuple[int, ...], codec: str | None = None) -> tuple[SplitClient, Wire]:
+    run = begin(SplitLearning(cuts[0]) if len(cuts) == 1 else UShapedSplit(cuts))  # type: ignore[arg-type]
+    own = None if codec is None else make_codec(codec)  # type: ignore[arg-type]
+    server: Server
+    if len(cuts) == 1:
+        server = SplitServer(Tail(run.model, cuts[0]), RECIPE, STEPS, own)
+    else:
+        server = BodyServer(Segment(run.model, *cuts), RECIPE, STEPS, own)
+    wire = Wire(server)
+    client = SplitClient(run.model, cuts, wire, run.policy, run.encode, RECIPE, STEPS, own)
+    return client, wire
+
+
+@pytest.fixture(scope="module")
+def centralized() -> Trained:
+    return train(Centralized(), STEPS)
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_twenty_steps_of_two_parties_are_those_of_one_trainer_bit_for_bit(
+    centralized: Trained, cuts: tuple[int, ...]
+) -> None:
+    client, _ = parties(cuts)
+    batch = client.model.preprocessor(random_samples(4))
+    losses = []
+    for number in range(STEPS):
+        torch.manual_seed(number)
+        losses.append(client.step(batch))
+    assert losses == [report.loss for report in centralized.reports if report is not None]
+    weights = by_base_name(trained_weights(client.model))
+    assert same(weights, by_base_name(centralized.weights))
+    # and what they learned they answer token by token, each with a cache of its own
+    client.model.eval()
+    features = client.encode(batch)
+    decision = client.policy.decide(features, batch.samples)
+    assert client.answer(batch) == client.model.answer(batch, features, decision)
+    assert len(set(client.answer(batch))) > 1
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_untrained_parties_generate_long_answers_token_for_token(cuts: tuple[int, ...]) -> None:
+    client, wire = parties(cuts)
+    client.model.eval()
+    batch = client.model.preprocessor(random_samples(4))
+    decision = client.policy.decide(client.encode(batch), batch.samples)
+    expected = client.model.answer(batch, client.encode(batch), decision, max_new_tokens=8)
+    assert client.answer(batch, max_new_tokens=8) == expected
+    lengths = [len(packet.tensors["activation/values"]) for packet in wire.seen]
+    assert lengths[0] > 4 and lengths[1:] == [4] * (len(lengths) - 1) and len(lengths) > 2
+
+
+def test_a_body_server_sees_activations_and_gradients_and_nothing_else() -> None:
+    client, wire = parties((2, 6))
+    batch = client.model.preprocessor(random_samples(4))
+    client.step(batch)
+    client.model.eval()
+    client.answer(batch, max_new_tokens=3)
+    assert wire.kinds() == {"activation/values", "gradient/values", "lengths", "scalar/norm"}
+    width, vocabulary = client.model.hidden_size, len(client.model.preprocessor.tokenizer)
+    for packet in (*wire.seen, *wire.returned):
+        for name, tensor in packet.tensors.items():
+            assert name in {"lengths", "scalar/norm"} or tensor.shape[1:] == (width,)
+            assert vocabulary not in tensor.shape
+            assert not _holds(tensor, batch.question_ids) and not _holds(tensor, batch.labels)
+    secret = [client.head.embedding, client.head.projector, client.model.lm_head]
+    assert client.tail is not None
+    layers = [*client.head.layers, *client.tail.layers, client.tail.norm]
+    theirs = {id(p) for part in (*secret, *layers) for p in part.parameters()}
+    held = [*wire.server.segment.parameters(), *wire.server.trained]
+    assert held and not theirs & {id(parameter) for parameter in held}
+
+
+def test_a_split_server_sees_labels_but_no_image_and_no_question() -> None:
+    client, wire = parties((3,))
+    batch = client.model.preprocessor(random_samples(4))
+    client.step(batch)
+    seen = {name for packet in wire.seen for name in packet.tensors}
+    assert seen == {"activation/values", "lengths", "labels", "scalar/tokens", "scalar/norm"}
+    labels = wire.seen[0].tensors["labels"]
+    assert sorted(labels[labels != -100].tolist()) == sorted(
+        batch.labels[batch.labels != -100].tolist()
+    )
+    for tensor in wire.seen[0].tensors.values():
+        assert not _holds(tensor, batch.question_ids)
+    held = {id(parameter) for parameter in wire.server.segment.parameters()}
+    theirs = (*client.head.parameters(), *client.model.vision_tower.parameters())
+    assert not held & {id(parameter) for parameter in theirs}
+
+
+@pytest.mark.parametrize("codec", [None, "int8"])
+@pytest.mark.parametrize("cuts", CUTS)
+def test_hooks_count_exactly_what_parties_send(cuts: tuple[int, ...], codec: str | None) -> None:
+    client, wire = parties(cuts, codec)
+    torch.manual_seed(0)
+    loss = client.step(client.model.preprocessor(random_samples(4)))
+    settings = {"codec": codec}
+    paradigm = SplitLearning(cuts[0], **settings) if len(cuts) == 1 else UShapedSplit(cuts, **settings)  # type: ignore[arg-type]  # fmt: skip
+    hooks = train(paradigm, 1)
+    sent: Counter[str] = Counter()
+    for way, packets in (("up", wire.seen), ("down", wire.returned)):
+        for packet in packets:
+            for name, tensor in packet.tensors.items():
+                size = tensor.numel() * tensor.element_size()
+                sent[f"{name.split('/')[0]}/{way}"] += size
+    assert sent == hooks.paradigm.traffic.by_kind()
+    assert hooks.reports[0] is not None and loss == hooks.reports[0].loss
+
+
+def _holds(tensor: Tensor, secret: Tensor) -> bool:
+    """Return whether a row of secret ids lies anywhere in a tensor, one after another."""
+    flat = tensor.double().flatten()
+    for row in secret.double():
+        ids = row[row > 0]
+        if len(flat) >= len(ids) > 1 and bool((flat.unfold(0, len(ids), 1) == ids).all(1).any()):
+            return True
+    return False

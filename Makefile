@@ -13,6 +13,14 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -e '.[test]'
 	@touch $@
 
+# the whole method once, on the embedded models; a stopped demo goes on where it was
+demo: $(READY)
+	$(BIN)/qpriv study --config study/demo.yaml --out runs/demo
+
+# the full grid over three seeds, about two hours; resumable like the demo
+study: $(READY)
+	$(BIN)/qpriv study --config study/full.yaml --out runs/study
+
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -5,6 +5,7 @@ from pathlib import Path
 import lightning as L
 
 from callbacks import Probe
+from callbacks.checkpoint_io import AtomicCheckpointIO
 from qpriv.errors import ConfigError
 
 
@@ -35,5 +36,8 @@ class AttackTrainer(L.Trainer):
                 remedy="add ForaProbe, MembershipProbe or another one",
             )
         self.validate(model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=False)
+        epoch = -1  # before training
+        if ckpt_path is not None:
+            epoch = int(AtomicCheckpointIO().load_checkpoint(ckpt_path, "cpu")["epoch"])
         for probe in probes:
-            probe.run_once(model, datamodule, Path(self.default_root_dir), self.current_epoch)
+            probe.run_once(model, datamodule, Path(self.default_root_dir), epoch)

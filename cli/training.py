@@ -1,6 +1,7 @@
 """``qpriv fit | validate | test | predict | attack``: LightningCLI by its public keywords."""
 
 import logging
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from lightning.pytorch.cli import LightningCLI
 # the imports let a configuration name these classes without their modules
 import callbacks  # noqa: F401
 import datamodules  # noqa: F401
-import lightning_modules  # noqa: F401
+import lightning_modules
 import qpriv.pruning.controls
 import qpriv.pruning.policy  # noqa: F401
 from callbacks.checkpoint_io import AtomicCheckpointIO
@@ -91,6 +92,7 @@ class QprivCLI(LightningCLI):
         """Let later stages find this run by its name."""
         if self.trainer.is_global_zero and not self.trainer.fast_dev_run:
             mark_latest(self.run.folder)
+            print(how_to_load(self.model, self.run.folder))
 
 
 def run(words: Sequence[str]) -> None:
@@ -130,8 +132,24 @@ def _run(words: Sequence[str]) -> None:
     )
 
 
+def how_to_load(module: L.LightningModule, folder: Path) -> str:
+    """Return what to type to use what was trained, without this package where that is possible."""
+    if not isinstance(module, lightning_modules.VQAModule):
+        return f"exported to {folder}"
+    base = module.model.backbone.llava
+    return "\n".join(
+        [
+            "the adapter loads without qpriv:",
+            "  from peft import PeftModel; from transformers import LlavaForConditionalGeneration",
+            f'  base = LlavaForConditionalGeneration.from_pretrained("{base}")',
+            f'  model = PeftModel.from_pretrained(base, "{folder / "adapter"}")',
+        ]
+    )
+
+
 def quiet() -> None:
     """Silence what says nothing about the run: tips, device lists, deprecations of libraries."""
+    os.environ.setdefault("WANDB_SILENT", "true")
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for pattern in (
@@ -157,9 +175,9 @@ def shipped(word: str) -> str:
 
 
 def config_name(args: Sequence[str]) -> str:
-    """Return the name of the last configuration file, without folder and ending."""
+    """Return the name of the first configuration file, without folder and ending."""
     files = typed(args, "--config") + typed(args, "-c")
-    return Path(files[-1]).stem if files else ""
+    return Path(files[0]).stem if files else ""
 
 
 def stored_settings(path: Path, class_path: str | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from peft import PeftModel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -290,8 +291,13 @@ class VQAModule(TrainedOnly):
         return {"backbone": self._frozen}
 
     def export(self, folder: Path) -> None:
-        """Write the adapter as a PEFT folder, ``adapter``."""
-        self.model.llava.save_pretrained(folder / "adapter")
+        """Write the adapter as a PEFT folder, ``adapter``; those of parties in a folder each."""
+        llava = cast(PeftModel, self.model.llava)
+        # the name a person can load it by, not the folder it was loaded from
+        names = self.paradigm.adapters()
+        for name in names:
+            llava.peft_config[name].base_model_name_or_path = self.model.backbone.llava
+        llava.save_pretrained(folder / "adapter", selected_adapters=list(names))
 
     def _write_submission(self, answers: Mapping[str, str]) -> None:
         """Write the file of VQAv2's, OK-VQA's and GQA's servers, which must hold every question."""

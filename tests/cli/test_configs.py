@@ -1,0 +1,53 @@
+"""Every shipped configuration of the embedded study is fit, tested and asked, as typed."""
+
+import json
+
+import pytest
+import torch
+import yaml
+
+from cli.main import main
+from cli.training import CONFIGS
+from qpriv.result import read_results
+
+from .conftest import QUICK, SMALL
+
+STAGES = {"sensitivity_teacher", "threshold_teacher", "student"}
+NAMES = sorted(path.stem for path in (CONFIGS / "tiny").glob("*.yaml"))
+
+
+def only_run(folder, name):
+    (run,) = folder.glob(f"runs/{name}-2*")
+    return run
+
+
+@pytest.mark.parametrize("name", sorted(STAGES))
+def test_stage_was_fit(name, here):
+    run = only_run(here, name)
+    assert (run / "predictor" / "model.safetensors").is_file()
+    assert (here / "runs" / "latest" / name).resolve() == run.resolve()
+    assert read_results(run / "results.jsonl")
+    saved = yaml.safe_load((run / "config.yaml").read_text())
+    assert saved["model"]["init_args"]["backbone"] == "tiny"
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - STAGES))
+def test_fine_tune_is_fit_tested_and_attacked(name, here):
+    config, small = f"--config=tiny/{name}.yaml", [*QUICK, *SMALL["VQAModule"], "--run.wandb=off"]
+    probed = (
+        "callbacks" in yaml.safe_load((CONFIGS / "tiny" / f"{name}.yaml").read_text())["trainer"]
+    )
+    short = ["--config=study/probes/tiny.yaml"] if probed else []
+    main(["fit", config, *short, *small])
+    run = only_run(here, name)
+    results = {result.name: result for result in read_results(run / "results.jsonl")}
+    assert results["accuracy"].n == 4
+    if probed:
+        assert results["attack/fora/psnr"].policy == results["accuracy"].policy
+        assert "sensitive_tokens_kept" in results
+    for kind in ("best", "last"):
+        stored = torch.load(run / "checkpoints" / f"{kind}.ckpt", weights_only=True)
+        assert all(".lora_" in key for key in stored["state_dict"])
+    assert (run / "adapter" / "adapter_model.safetensors").is_file()
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert any("val/accuracy" in line for line in lines)

@@ -1,0 +1,81 @@
+"""What a person may get wrong: a few lines, exit code 2, no traceback, before long work."""
+
+import pytest
+
+from cli.errors import MAX_LINES
+from cli.main import main
+
+VQA = ["fit", "--config=tiny/vqa.yaml"]
+FIXED = [
+    *VQA,
+    "--model.policy=FixedRatioPruning",
+    "--model.policy.predictor=runs/latest/student/predictor",
+]
+
+MISTAKES = {
+    "unknown option": ([*VQA, "--trainer.max_epoch=3"], "trainer.max_epochs"),
+    "abbreviated option": ([*VQA, "--trainer.max_ep=3"], "max_ep"),
+    "unknown model option": ([*VQA, "--model.polcy=NoPruning"], "polcy"),
+    "unknown model": (["fit", "--model=VQAModul", "--data=FaceScenes"], "VQAModul"),
+    "unknown data": ([*VQA, "--data=FaceScene"], "FaceScene"),
+    "unknown policy": ([*VQA, "--model.policy=FixedPruning"], "FixedPruning"),
+    "unknown choice": ([*VQA, "--model.schedule=cosin"], "cosin"),
+    "wrong type": ([*VQA, "--model.rank=many"], "many"),
+    "missing config": (["fit", "--config=nowhere.yaml"], "nowhere.yaml"),
+    "no model": (["fit", "--data=FaceScenes"], "model"),
+    "ratio above one": ([*FIXED, "--model.policy.ratio=1.2"], "1.2"),
+    "negative ratio": ([*FIXED, "--model.policy.ratio=-0.1"], "-0.1"),
+    "k_min above N": ([*FIXED, "--model.policy.k_min=65"], "k_min is 65 with 64 patches"),
+    "negative k_min": ([*FIXED, "--model.policy.k_min=-1"], "k_min is -1"),
+    "policy without predictor": ([*VQA, "--model.policy=DynamicPruning"], "needs a predictor"),
+    "missing predictor": (
+        [*VQA, "--model.policy=DynamicPruning", "--model.policy.predictor=runs/gone"],
+        "runs/gone",
+    ),
+    "cut beyond depth": ([*VQA, "--model.cuts=[8]"], "cut 8 is beyond the decoder's 8 layers"),
+    "cuts that descend": ([*VQA, "--model.cuts=[4,2]"], "ascending"),
+    "missing backbone": ([*VQA, "--model.backbone=/gone/llava"], "/gone/llava"),
+    "rank of zero": ([*VQA, "--model.rank=0"], "rank is 0"),
+    "negative learning rate": ([*VQA, "--model.learning_rate=-1"], "learning_rate is -1"),
+    "warm-up above one": ([*VQA, "--model.warmup=2"], "warmup is 2"),
+    "batch of zero": ([*VQA, "--data.batch_size=0"], "batch_size is 0"),
+    "empty data": ([*VQA, "--data.num_train=0", "--data.num_memorised=0"], "empty"),
+    "stage before is missing": (
+        ["fit", "--config=tiny/student.yaml", "--model.predictor=runs/gone/predictor"],
+        "run the threshold teacher stage first",
+    ),
+    "nothing to go on with": ([*VQA, "--run.name=new", "--ckpt_path=last"], "no run of new"),
+    "missing checkpoint": (["validate", *VQA[1:], "--ckpt_path=gone.ckpt"], "gone.ckpt"),
+    "no probe to run": (["attack", *VQA[1:]], "there is no probe to run"),
+    "unknown command option": (["report", "--ot=x", "runs"], "did you mean out"),
+    "unknown data set": (["data", "check", "SLAK", "."], "SLAK"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_told_in_a_few_lines(name, here, capsys):
+    words, told = MISTAKES[name]
+    before = {path for path in here.glob("runs/*") if path.name != ".features"}
+    with pytest.raises(SystemExit) as leaving:
+        main(words)
+    err = capsys.readouterr().err
+    assert leaving.value.code == 2
+    assert told in err
+    assert "Traceback" not in err
+    error = err[err.index("qpriv: error:") :]
+    assert len(error.splitlines()) <= MAX_LINES
+    assert {path for path in here.glob("runs/*") if path.name != ".features"} == before
+
+
+def test_a_broken_configuration_is_named(here, tmp_path, capsys):
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("model: [unclosed\n")
+    with pytest.raises(SystemExit) as leaving:
+        main(["fit", f"--config={broken}"])
+    assert leaving.value.code == 2
+    assert "broken.yaml" in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback(here):
+    with pytest.raises(Exception, match="rank is 0"):
+        main([*VQA, "--model.rank=0", "--debug"])

@@ -77,7 +77,8 @@ def prepare_reader(given: argparse.Namespace) -> None:
 
     recipe = ReaderRecipe(seed=given.seed)
     if given.steps is not None:
-        recipe = replace(recipe, steps=given.steps)
+        drawn = min(recipe.documents, given.steps * recipe.batch_size)
+        recipe = replace(recipe, steps=given.steps, documents=drawn)
     export_reader(train_reader(recipe, given.out), given.out)
     print(f"use it by --model.document_model {given.out}")
 

@@ -1,11 +1,13 @@
 import io
 import json
 import random
+import tracemalloc
 
 import msgspec
 import pytest
 
 from qpriv.datasets import json_stream
+from qpriv.datasets.files import DiskFile
 from qpriv.datasets.json_stream import iter_records
 from qpriv.errors import DataError
 
@@ -83,3 +85,15 @@ def test_a_wrong_record_is_named_by_position_or_key():
 def test_what_is_no_array_of_records_is_an_error(content):
     with pytest.raises(DataError, match="memory"):
         list(iter_records(Memory(content), Record, array="rows"))
+
+
+def test_a_few_blocks_are_in_memory_at_a_time(monkeypatch, tmp_path):
+    monkeypatch.setattr(json_stream, "_BLOCK", 1 << 16)
+    path = tmp_path / "big.json"
+    path.write_text(json.dumps(records(20_000, random.Random(0))))
+    tracemalloc.start()
+    count = sum(1 for _ in iter_records(DiskFile(path), Record))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert count == 20_000
+    assert peak < 20 * (1 << 16) < path.stat().st_size

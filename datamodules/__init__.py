@@ -2,10 +2,12 @@
 
 from .base import Split, SplitDataModule, VQADataModule
 from .conversations import Conversations
+from .docvqa_canaries import DocVQACanaries
 from .dpriv import DPriv
 from .easy_vqa import EasyVQA
 from .face_bags import FaceBags
 from .face_scenes import FaceScenes
+from .fake_documents import FakeDocuments
 from .gqa import GQA
 from .okvqa import OKVQA
 from .path_vqa import PathVQA
@@ -22,9 +24,11 @@ __all__ = (
     "VQARAD",
     "Conversations",
     "DPriv",
+    "DocVQACanaries",
     "EasyVQA",
     "FaceBags",
     "FaceScenes",
+    "FakeDocuments",
     "PathVQA",
     "ReleasedVQA",
     "Split",

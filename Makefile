@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # a second run with an unchanged pyproject.toml installs nothing
 READY := $(VENV)/.installed
 
-.PHONY: demo test test-slow study lint clean
+.PHONY: demo docvqa test test-slow study lint clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "qpriv needs Python 3.11 or newer: set PYTHON=/path/to/python3.11"; exit 2; }
@@ -26,6 +26,10 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -m "not slow"
+
+# what document models memorise, at three resolutions; stopped, it goes on where it was
+docvqa: $(READY)
+	$(BIN)/qpriv study documents
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow

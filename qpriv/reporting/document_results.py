@@ -158,8 +158,8 @@ def table(results: Sequence[Result]) -> str:
     for result in results:
         plain = set(result.attack) == {"model", "resolution"}
         if plain and result.name in names:
-            key = (result.attack["model"], result.attack["resolution"], result.seed)
-            rows.setdefault(key, {})[result.name] = result
+            row = (result.attack["model"], result.attack["resolution"], result.seed)
+            rows.setdefault(row, {})[result.name] = result
     head = ("model", "resolution", "seed", *(name.rsplit("/", 1)[-1] for name in names))
     lines = [" | ".join(head), " | ".join("---" for _ in head)]
     for key, figures in rows.items():

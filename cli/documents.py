@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qpriv.reporting.document_study import DocumentStudy
+
     Actions = argparse._SubParsersAction[Any]
 
 
@@ -91,6 +93,7 @@ def study(words: Sequence[str]) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--clean", action="store_true", help="no scan noise in training: the trap")
+    parser.add_argument("--splits", type=int, default=0, help="K for M_E and S_E, instead of E - G")
     given = parser.parse_args(words)
     from qpriv.paradigms.documents import DocumentRecipe
     from qpriv.reporting.document_results import study_results, table
@@ -109,9 +112,26 @@ def study(words: Sequence[str]) -> None:
     )
     settings = without_noise(settings) if given.clean else settings
     given.out.mkdir(parents=True, exist_ok=True)
+    if given.splits:
+        for resolution in given.resolutions:
+            _scores(settings, given.splits, resolution, given.out)
+        return
     outcomes = run_study(settings, given.out)
     results = study_results(outcomes, study_corpus(settings, given.out / "canaries").canaries)
     path = given.out / "results.jsonl"
     path.unlink(missing_ok=True)  # computed anew from the files of the runs
     append_results(path, results)
     print(table(results))
+
+
+def _scores(settings: "DocumentStudy", splits: int, resolution: float, out: Path) -> None:
+    """Run what is left of K splits, and print how many canaries are memorised for certain."""
+    from qpriv.reporting.document_scores import run_splits
+
+    found = run_splits(settings, splits, resolution, out)
+    for name, scores in (("erased", found.extraction), ("whole", found.whole)):
+        certain = int(scores.significant().sum())
+        mean = float(scores.memorisation.mean())
+        print(f"resolution {resolution:g}, {name} pages: mean memorisation {mean:.3f}, "
+              f"{certain} canaries above zero at a false discovery rate of 5 %")  # fmt: skip
+        print(scores.histogram())

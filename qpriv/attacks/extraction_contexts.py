@@ -16,7 +16,7 @@ from PIL import Image, ImageEnhance
 from qpriv.attacks.extraction import Query
 from qpriv.datasets.documents.canaries import Canary
 from qpriv.datasets.documents.erasing import Fill, erase
-from qpriv.datasets.documents.matching import canonical
+from qpriv.datasets.documents.matching import canonical, locate
 from qpriv.datasets.documents.ocr import page_text
 from qpriv.datasets.sample import VQASample
 from qpriv.models.documents.base import DocumentModel
@@ -180,7 +180,11 @@ class Constant(Context):
 
 @dataclass(frozen=True)
 class ImageOnly(Context):
-    """The page with a question about another one; any training answer of the page counts."""
+    """The page without any of its training answers, and a question about another page.
+
+    Any training answer of the page counts. They are all erased: one that can still be read would
+    count as extracted.
+    """
 
     name: str = "image only"
 
@@ -192,7 +196,10 @@ class ImageOnly(Context):
         foreign = [s for s in canaries.samples if s.question not in questions]
         question = rng.choice(foreign).question if foreign else ""
         answers = tuple(dict.fromkeys(s.answer for s in own))
-        return Query(canaries.erased(number), question, answers)
+        image, page = page_text(sample)
+        found = {index for match in locate(answers, page) for index in match.words}
+        words = [page.words[index] for index in sorted(found)]
+        return Query(erase(image, words, canaries.fill, canaries.margin), question, answers)
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,9 @@ class TestContexts:
         own = canaries.asked[canaries.sample(0).image_id]
         assert query.question not in {s.question for s in own}
         assert set(query.answers) == {s.answer for s in own}
+        pixels = np.asarray(query.image)
+        for left, top, right, bottom in (box for s in own for box in s.relevant_boxes):
+            assert (pixels[top:bottom, left:right] == 255).all()  # none can be read
 
     def test_perturbations(self, canaries):
         page = canaries.erased(0)

@@ -15,7 +15,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and exit with code 2."""
-        word = message.rpartition(" ")[2].lstrip("-")
+        word = message.rpartition(" ")[2].lstrip("-").partition("=")[0]
         options = [name.lstrip("-") for action in self._actions for name in action.option_strings]
         fail(message, nearest(word, options) or f"{self.prog} --help tells the options")
 

@@ -47,14 +47,27 @@ def told_briefly(debug: bool, resume_hint: str = "") -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"\nqpriv: stopped. {resume_hint}".rstrip(), file=sys.stderr)
         raise SystemExit(130) from None
-    except QprivError as error:
+    except Exception as error:
         if debug:
             raise
-        fail(str(error))
-    except ModuleNotFoundError as error:
-        if debug:
-            raise
-        fail(f"{error}", "install the extra that brings it: pip install 'qpriv[...]', see README")
+        known = _cause(error)
+        if known is not None:
+            fail(str(known))
+        reason = " ".join(str(error).split())
+        print(
+            f"qpriv: internal error: {type(error).__name__}: {reason[:_WIDTH]}",
+            "  the same command with --debug shows where",
+            sep="\n",
+            file=sys.stderr,
+        )
+        raise SystemExit(1) from error
+
+
+def _cause(error: BaseException | None) -> QprivError | None:
+    """Return the error of ours that others were raised from, or None."""
+    while error is not None and not isinstance(error, QprivError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def typed(args: Sequence[str], flag: str) -> list[str]:

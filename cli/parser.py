@@ -1,18 +1,26 @@
 """`BriefParser`: LightningCLI's parser, telling a mistake in a few lines."""
 
+import inspect
 import re
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
+import lightning as L
 from lightning.pytorch.cli import LightningArgumentParser
+
+from qpriv.pruning.policy import PruningPolicy
 
 from .errors import fail, nearest
 
-_UNKNOWN = re.compile(r"(?:Key '([\w.]+)' is not expected|[Uu]nrecogni[sz]ed arguments?: (\S+))")
-_SUBCLASS = re.compile(r"Unexpected import path format: (\w+)|import path (\S+)")
+_KEY = re.compile(r'Parser key "([\w.]+)":\s*')
+_CLASS = re.compile(r"Expected a dot import path string: (\S+)")
+_OPTION = re.compile(r"Option '([\w.]+)' is not accepted|unrecognized arguments: (\S+)")
+_CHOICE = re.compile(r"Expected a typing\.Literal\[(.*?)\]\. Got value: ")
+_TYPE = re.compile(r"Expected a <class '(\w+)'>\. Got value: ")
 
 
 class BriefParser(LightningArgumentParser):
-    """A parser without abbreviations, whose errors name the nearest known option.
+    """A parser without abbreviations, whose errors name what was probably meant.
 
     Plain argparse takes ``--trainer.max_epoch`` for ``max_epochs`` without a word.
     """
@@ -22,29 +30,44 @@ class BriefParser(LightningArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print what is wrong and exit with code 2."""
-        fail(brief(message), self._hint(message))
-
-    def _hint(self, message: str) -> str:
-        found = _UNKNOWN.search(message)
-        word = next((group for group in found.groups() if group), "") if found else ""
-        options = [
-            option.lstrip("-") for action in self._actions for option in action.option_strings
-        ]
-        return nearest(word.lstrip("-").partition("=")[0], options) if word else ""
+        if found := _OPTION.search(message):
+            word = (found[1] or found[2]).lstrip("-").partition("=")[0]
+            names = (name for action in self._actions for name in action.option_strings)
+            options = [name.lstrip("-") for name in names if not name.endswith(".help")]
+            fail(brief(message), nearest(word, [*options, *_arguments()]))
+        if found := _CLASS.search(message):
+            fail(brief(message), nearest(found[1], (known.__name__ for known in _classes())))
+        fail(brief(message))
 
 
 def brief(message: str) -> str:
-    """Return the lines of a message that say what is wrong.
+    r"""Return what a person can act on of a message of jsonargparse.
 
-    jsonargparse lists every type a value failed to be; the last and deepest reason is the one
-    that a person can act on.
+    >>> brief("Parser key \"rank\":\n  Expected a <class 'int'>. Got value: many")
+    "rank: expected int, not 'many'"
     """
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    noise = (
-        "Given value type",
-        "Problems parsing",
-        "Subtypes",
-        "Not of type NoneType",
-        "- Expected a",
-    )
-    return "\n".join(line for line in lines if not line.startswith(noise)) or message
+    key = found[1] if (found := _KEY.search(message)) else ""
+    if found := _CLASS.search(message):
+        return f"{key}: there is no class {found[1]}"
+    text = _KEY.sub("", message).strip()
+    for pattern, words in ((_CHOICE, "one of {}"), (_TYPE, "{}")):
+        if (found := pattern.search(text)) and "Union" not in text:
+            value = text[found.end() :].splitlines()[0]
+            return f"{key}: expected {words.format(found[1])}, not {value!r}"
+    return f"{key}: {text}" if key else text
+
+
+def _classes() -> Iterator[type]:
+    """Yield the classes of this suite that a configuration can name."""
+    roots = (L.LightningModule, L.LightningDataModule, L.Callback, PruningPolicy)
+    ours = ("lightning_modules", "datamodules", "callbacks", "qpriv")
+    pending: list[type] = list(roots)
+    while pending:
+        pending += (known := pending.pop()).__subclasses__()
+        if known.__module__.partition(".")[0] in ours and not inspect.isabstract(known):
+            yield known
+
+
+def _arguments() -> set[str]:
+    """Return the names of all arguments of those classes."""
+    return {name for known in _classes() for name in inspect.signature(known).parameters}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import yaml
 from lightning.pytorch.cli import LightningCLI
 
 # the imports let a configuration name these classes without their modules
@@ -17,7 +18,7 @@ import lightning_modules
 import qpriv.pruning.controls
 import qpriv.pruning.policy  # noqa: F401
 from callbacks.checkpoint_io import AtomicCheckpointIO
-from qpriv.errors import CheckpointError
+from qpriv.errors import CheckpointError, ConfigError
 
 from .attack import AttackTrainer
 from .errors import typed
@@ -112,6 +113,8 @@ def run(words: Sequence[str]) -> None:
 
 
 def _run(words: Sequence[str]) -> None:
+    args = [shipped(word) for word in words]
+    check_yaml(args)
     QprivCLI(
         L.LightningModule,
         L.LightningDataModule,
@@ -128,7 +131,7 @@ def _run(words: Sequence[str]) -> None:
         subclass_mode_model=True,
         subclass_mode_data=True,
         auto_configure_optimizers=False,
-        args=[shipped(word) for word in words],
+        args=args,
     )
 
 
@@ -172,6 +175,22 @@ def shipped(word: str) -> str:
         return word
     inside = CONFIGS / value
     return f"{flag}{equals}{inside}" if inside.is_file() else word
+
+
+def check_yaml(args: Sequence[str]) -> None:
+    """Check the syntax of the configurations; the parser's own message does not name the file.
+
+    Raises:
+        ConfigError: If one is not YAML.
+    """
+    for name in typed(args, "--config") + typed(args, "-c"):
+        if not Path(name).is_file():
+            continue
+        try:
+            yaml.safe_load(Path(name).read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"not YAML: {reason}", where=name) from error
 
 
 def config_name(args: Sequence[str]) -> str:

@@ -1,10 +1,11 @@
 """What a backbone's ``config.json`` tells: settings are checked against it before weights load."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from qpriv.errors import ConfigError
 from qpriv.models.loading import patch_grid, read_config
-from qpriv.models.registry import resolve_backbone
+from qpriv.models.registry import locate, resolve_backbone
 from qpriv.paradigms import Paradigm
 from qpriv.pruning.policy import PruningPolicy
 
@@ -28,7 +29,10 @@ def read_shape(backbone: str) -> Shape:
     Raises:
         ModelError: If there is no such backbone, or it is no LLaVA.
     """
-    config = read_config(resolve_backbone(backbone).llava)
+    name = resolve_backbone(backbone).llava
+    if Path(name).is_absolute():
+        locate(name)
+    config = read_config(name)
     rows, columns = patch_grid(config)
     return Shape(config.text_config.num_hidden_layers, rows * columns)
 

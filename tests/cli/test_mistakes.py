@@ -15,10 +15,10 @@ FIXED = [
 MISTAKES = {
     "unknown option": ([*VQA, "--trainer.max_epoch=3"], "trainer.max_epochs"),
     "abbreviated option": ([*VQA, "--trainer.max_ep=3"], "max_ep"),
-    "unknown model option": ([*VQA, "--model.polcy=NoPruning"], "polcy"),
-    "unknown model": (["fit", "--model=VQAModul", "--data=FaceScenes"], "VQAModul"),
-    "unknown data": ([*VQA, "--data=FaceScene"], "FaceScene"),
-    "unknown policy": ([*VQA, "--model.policy=FixedPruning"], "FixedPruning"),
+    "unknown model option": ([*VQA, "--model.polcy=NoPruning"], "did you mean policy"),
+    "unknown model": (["fit", "--model=VQAModul", "--data=FaceScenes"], "did you mean VQAModule"),
+    "unknown data": ([*VQA, "--data=FaceScene"], "did you mean FaceScenes"),
+    "unknown policy": ([*VQA, "--model.policy=FixedPruning"], "did you mean FixedRatioPruning"),
     "unknown choice": ([*VQA, "--model.schedule=cosin"], "cosin"),
     "wrong type": ([*VQA, "--model.rank=many"], "many"),
     "missing config": (["fit", "--config=nowhere.yaml"], "nowhere.yaml"),
@@ -48,7 +48,7 @@ MISTAKES = {
     "missing checkpoint": (["validate", *VQA[1:], "--ckpt_path=gone.ckpt"], "gone.ckpt"),
     "no probe to run": (["attack", *VQA[1:]], "there is no probe to run"),
     "unknown command option": (["report", "--ot=x", "runs"], "did you mean out"),
-    "unknown data set": (["data", "check", "SLAK", "."], "SLAK"),
+    "unknown data set": (["data", "check", "--dataset=SLAK", "--root=."], "SLAK"),
 }
 
 

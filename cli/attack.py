@@ -1,11 +1,13 @@
 """``qpriv attack``: the configured probes, once, on a checkpoint."""
 
 from pathlib import Path
+from typing import cast
 
 import lightning as L
 
 from callbacks import Probe
 from callbacks.checkpoint_io import AtomicCheckpointIO
+from qpriv.attacks.victim import AttackData
 from qpriv.errors import ConfigError
 
 
@@ -28,7 +30,9 @@ class AttackTrainer(L.Trainer):
         Raises:
             ConfigError: If no probe is configured.
         """
-        probes = [callback for callback in self.callbacks if isinstance(callback, Probe)]
+        # the trainer sets `callbacks` through a connector, which its annotations do not show
+        listed: list[L.Callback] = getattr(self, "callbacks")
+        probes = [callback for callback in listed if isinstance(callback, Probe)]
         if not probes:
             raise ConfigError(
                 "there is no probe to run",
@@ -40,4 +44,5 @@ class AttackTrainer(L.Trainer):
         if ckpt_path is not None:
             epoch = int(AtomicCheckpointIO().load_checkpoint(ckpt_path, "cpu")["epoch"])
         for probe in probes:
-            probe.run_once(model, datamodule, Path(self.default_root_dir), epoch)
+            # the probe itself checks what the data module offers
+            probe.run_once(model, cast(AttackData, datamodule), Path(self.default_root_dir), epoch)

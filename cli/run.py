@@ -9,6 +9,7 @@ from typing import Literal
 
 import lightning as L
 import yaml
+from jsonargparse import Namespace
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
@@ -185,7 +186,7 @@ class SaveRunConfig(SaveConfigCallback):
     def __init__(
         self,
         parser: LightningArgumentParser,
-        config: object,
+        config: Namespace,
         folder: str = ".",
     ) -> None:
         super().__init__(parser, config, overwrite=True, save_to_log_dir=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning as L
 import yaml
-from lightning.pytorch.cli import LightningCLI
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 # the imports let a configuration name these classes without their modules
 import callbacks  # noqa: F401
@@ -33,7 +33,7 @@ class QprivCLI(LightningCLI):
 
     run: Run
 
-    def add_arguments_to_parser(self, parser: BriefParser) -> None:
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add where the run writes."""
         parser.add_class_arguments(RunOptions, "run")
 
@@ -42,7 +42,7 @@ class QprivCLI(LightningCLI):
         """Return the commands, each with the arguments that do not stand on the command line."""
         return {**LightningCLI.subcommands(), "attack": {"model", "datamodule"}}
 
-    def parse_arguments(self, parser: BriefParser, args: Any) -> None:  # noqa: ANN401
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:  # noqa: ANN401
         """Parse; a checkpoint's settings hold where neither configuration nor user gives one."""
         super().parse_arguments(parser, args)
         options = self.config[self.config.subcommand]
@@ -91,7 +91,7 @@ class QprivCLI(LightningCLI):
 
     def after_fit(self) -> None:
         """Let later stages find this run by its name."""
-        if self.trainer.is_global_zero and not self.trainer.fast_dev_run:
+        if self.trainer.is_global_zero and not getattr(self.trainer, "fast_dev_run", False):
             mark_latest(self.run.folder)
             print(how_to_load(self.model, self.run.folder))
 

@@ -60,7 +60,7 @@ def prepare(
         ConfigError: If the data module offers no samples.
     """
     datamodule = getattr(trainer, "datamodule", None)
-    if not hasattr(datamodule, "samples"):
+    if datamodule is None or not hasattr(datamodule, "samples"):
         raise ConfigError(
             f"{type(datamodule).__name__} offers no `samples`",
             remedy="use a VQADataModule: targets are made before the first epoch",

@@ -21,6 +21,8 @@ _HOOKS = (
     "_state_dict_hooks",
     "_load_state_dict_pre_hooks",
 )
+# transformers installs the hooks that collect hidden states at the first call that asks for them
+_HOOKS_INSTALLED = "_output_capturing_hooks_installed"
 _ADAPTER_STATE = ("_active_adapter", "_disable_adapters")
 
 
@@ -106,6 +108,7 @@ class _Memory:
         changing = [p for p, trained, _ in self.parameters if trained]
         self.values = [(t, t.detach().clone()) for t in (*changing, *module.buffers())]
         self.hooks = [self._each(part, _HOOKS, dict) for part in self.modules]
+        self.unhooked = [part for part in self.modules if _HOOKS_INSTALLED not in part.__dict__]
         self.adapters = [self._each(part, _ADAPTER_STATE, lambda x: x) for part in self.modules]
 
     @staticmethod
@@ -121,6 +124,9 @@ class _Memory:
             part.__dict__.update(adapter)
             for name, known in hooks.items():
                 _keep_only(part.__dict__[name], known)
+        for part in self.unhooked:
+            # or the model would believe that hooks are there which were just taken away
+            part.__dict__.pop(_HOOKS_INSTALLED, None)
         for tensor, value in self.values:
             if not _same(tensor, value):
                 tensor.copy_(value)

@@ -1,6 +1,7 @@
 """Where a run's figures go: a file that is the truth, and dashboards that tell nobody."""
 
 import json
+import logging
 import os
 from argparse import Namespace
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ from lightning.pytorch.loggers.logger import rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
 from qpriv.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 class JsonLogger(Logger):
@@ -101,6 +104,7 @@ class PrivateWandbLogger(WandbLogger):
             settings=private_settings(mode),
         )
         self.mode = mode
+        self._lost = False
 
     @property
     @rank_zero_experiment
@@ -120,12 +124,27 @@ class PrivateWandbLogger(WandbLogger):
         return run
 
     @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log figures; where W&B's own process has died, say so once and let the run go on."""
+        if self._lost:
+            return
+        try:
+            super().log_metrics(metrics, step)
+        except (OSError, wandb.Error) as error:
+            self._lost = True
+            logger.warning("W&B is lost (%s); metrics.jsonl goes on", error)
+
+    @rank_zero_only
     def finalize(self, status: str) -> None:
         """Close the run, so that the next one of this process is a run of its own."""
-        super().finalize(status)
-        if self._experiment is not None:
+        if self._experiment is None:
+            return
+        try:
+            super().finalize(status)
             self._experiment.finish(exit_code=0 if status == "success" else 1)
-            self._experiment = None
+        except (OSError, wandb.Error) as error:
+            logger.warning("W&B is lost (%s); metrics.jsonl is complete", error)
+        self._experiment = None
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace) -> None:

@@ -163,7 +163,8 @@ def quiet() -> None:
         r".*args parameter is intended to run from within Python.*",
         r".*smaller than the logging interval.*",
         r".*exists and is not empty.*",
-        r".*Adapter .* was active which is now deleted.*",
+        r".*callbacks used to create the checkpoint need to be provided.*",
+        r".*The dirpath has changed from.*",
     ):
         warnings.filterwarnings("ignore", message=pattern)
 

@@ -55,7 +55,7 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_told_in_a_few_lines(name, here, capsys):
     words, told = MISTAKES[name]
-    before = {path for path in here.glob("runs/*") if path.name != ".features"}
+    before = set(here.glob("runs/*/checkpoints"))
     with pytest.raises(SystemExit) as leaving:
         main(words)
     err = capsys.readouterr().err
@@ -64,7 +64,7 @@ def test_a_mistake_is_told_in_a_few_lines(name, here, capsys):
     assert "Traceback" not in err
     error = err[err.index("qpriv: error:") :]
     assert len(error.splitlines()) <= MAX_LINES
-    assert {path for path in here.glob("runs/*") if path.name != ".features"} == before
+    assert set(here.glob("runs/*/checkpoints")) == before
 
 
 def test_a_broken_configuration_is_named(here, tmp_path, capsys):

@@ -1,0 +1,87 @@
+import getpass
+import json
+import platform
+from pathlib import Path
+
+import pytest
+import wandb
+
+from cli.loggers import JsonLogger, PrivateWandbLogger, private_settings
+from qpriv.errors import ConfigError
+
+
+def test_a_line_a_step_and_none_twice_after_a_resume(tmp_path):
+    logger = JsonLogger(tmp_path)
+    for step in range(4):
+        logger.log_metrics({"epoch": 0.0, "train/loss": 1.0 / (step + 1)}, step)
+    path = tmp_path / "metrics.jsonl"
+    with path.open("a") as file:
+        file.write('{"epoch": 0, "step": 4, "tr')  # what a killed run leaves behind
+    logger.rewind(2)
+    logger.log_metrics({"epoch": 0.0, "train/loss": 0.5}, 2)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    assert lines[2] == {"epoch": 0, "step": 2, "train/loss": 0.5}
+
+
+def test_wandb_is_offline_and_knows_nothing_of_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["qpriv", "fit", "--api-token", "HUNTER2-planted"])
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    logger = PrivateWandbLogger(tmp_path / "run-1")
+    logger.log_hyperparams({"data": {"root": str(tmp_path / "secret-patients")}, "rank": 4})
+    logger.log_metrics({"epoch": 0, "attack/fora/psnr": 21.5}, step=3)
+    assert logger.experiment.offline
+    logger.finalize("success")
+
+    (record,) = (tmp_path / "run-1").rglob("run-*.wandb")
+    uploaded = [
+        record,
+        *(path for path in record.parent.joinpath("files").rglob("*") if path.is_file()),
+    ]
+    content = b"".join(path.read_bytes() for path in uploaded)
+    assert b"attack/fora/psnr" in content
+    here = Path(__file__).parents[2]
+    for private in ("HUNTER2", platform.node(), str(here), f"/home/{getpass.getuser()}"):
+        assert private.encode() not in content
+    assert b"secret-patients" in content  # names stay, folders go
+    assert str(tmp_path).encode() not in content
+
+
+def test_two_runs_in_one_process_are_two_runs(tmp_path):
+    for number in (1, 2):
+        logger = PrivateWandbLogger(tmp_path / f"run-{number}")
+        logger.log_metrics({"epoch": 0, "x": number}, step=0)
+        logger.finalize("success")
+        assert len(list((tmp_path / f"run-{number}").rglob("run-*.wandb"))) == 1
+
+
+def test_a_run_that_became_online_is_an_error(tmp_path, monkeypatch):
+    class Online:
+        offline = False
+
+        def finish(self, exit_code):
+            self.code = exit_code
+
+    monkeypatch.setattr(wandb, "init", lambda **_: Online())
+    with pytest.raises(ConfigError, match="online"):
+        _ = PrivateWandbLogger(tmp_path).experiment
+
+
+def test_a_lost_dashboard_does_not_stop_the_run(tmp_path, monkeypatch, caplog):
+    logger = PrivateWandbLogger(tmp_path / "run")
+    run = logger.experiment
+
+    def lost(*_, **__):
+        raise ConnectionResetError("Connection lost")
+
+    monkeypatch.setattr(run, "log", lost)
+    for step in range(3):
+        logger.log_metrics({"x": 1.0}, step)
+    assert caplog.text.count("W&B is lost") == 1
+    monkeypatch.undo()
+    logger.finalize("failed")
+
+
+def test_the_mode_is_set_in_code():
+    assert private_settings("offline").mode == "offline"
+    assert private_settings("online").mode == "online"

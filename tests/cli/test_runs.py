@@ -1,0 +1,133 @@
+"""A run's life as a person sees it: stopped, continued, loaded, never overwritten."""
+
+import json
+
+import lightning as L
+import pytest
+import torch
+import yaml
+
+from cli.main import main
+from cli.run import RunOptions, open_run
+from qpriv.errors import ConfigError
+
+from .conftest import QUICK, SMALL
+
+FIT = [
+    "fit",
+    "--config=tiny/vqa.yaml",
+    *SMALL["VQAModule"],
+    "--model.dropout=0.1",
+    "--trainer.enable_progress_bar=false",
+    "--trainer.max_epochs=3",
+    "--trainer.log_every_n_steps=1",
+    "--run.wandb=off",
+]
+
+
+class StopInSecondEpoch(L.Callback):
+    """Presses Ctrl-C in the middle of the second epoch."""
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if trainer.current_epoch == 1 and batch_idx == 1:
+            raise KeyboardInterrupt
+
+
+def weights(run):
+    return torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def lines(run, name):
+    return [json.loads(line) for line in (run / name).read_text().splitlines()]
+
+
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(here, tmp_path, capsys):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    main([*FIT, f"--trainer.default_root_dir={whole}"])
+    stop = f"--trainer.callbacks={__name__}.StopInSecondEpoch"
+    with pytest.raises(SystemExit) as leaving:
+        main([*FIT, f"--trainer.default_root_dir={stopped}", stop])
+    assert leaving.value.code == 130
+    assert "--ckpt_path last" in capsys.readouterr().err
+    main([*FIT, f"--trainer.default_root_dir={stopped}", "--ckpt_path=last"])
+
+    first, second = weights(whole), weights(stopped)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert lines(whole, "metrics.jsonl") == lines(stopped, "metrics.jsonl")
+    assert lines(whole, "results.jsonl") == lines(stopped, "results.jsonl")
+
+
+def test_what_is_typed_beats_the_checkpoint_and_the_checkpoint_the_defaults(here, tmp_path):
+    trained, asked = tmp_path / "trained", tmp_path / "asked"
+    main([*FIT, *QUICK, f"--trainer.default_root_dir={trained}"])
+    main(
+        [
+            "validate",
+            "--model=VQAModule",
+            "--model.max_new_tokens=3",
+            "--data=FaceScenes",
+            "--data.num_eval=2",
+            f"--ckpt_path={trained / 'checkpoints' / 'best.ckpt'}",
+            f"--trainer.default_root_dir={asked}",
+            "--run.wandb=off",
+        ]
+    )
+    settings = yaml.safe_load((asked / "config.yaml").read_text())["model"]["init_args"]
+    assert settings["rank"] == 4  # the default is 32
+    assert settings["max_new_tokens"] == 3
+
+
+def test_a_checkpoint_of_another_class_is_refused(here, capsys):
+    student = next(here.glob("runs/student-2*")) / "checkpoints" / "last.ckpt"
+    with pytest.raises(SystemExit) as leaving:
+        main(["validate", "--config=tiny/vqa.yaml", f"--ckpt_path={student}"])
+    assert leaving.value.code == 2
+    assert "it holds a PruningStudent, not a VQAModule" in capsys.readouterr().err
+
+
+def test_predictions_and_attack_of_a_checkpoint(here, tmp_path):
+    trained = tmp_path / "trained"
+    main([*FIT, *QUICK, f"--trainer.default_root_dir={trained}"])
+    checkpoint = f"--ckpt_path={trained / 'checkpoints' / 'best.ckpt'}"
+    common = ["--config=tiny/vqa.yaml", *SMALL["VQAModule"], checkpoint, "--run.wandb=off"]
+    main(["predict", *common, f"--trainer.default_root_dir={tmp_path / 'answers'}"])
+    predicted = lines(tmp_path / "answers", "predictions.jsonl")
+    assert len({line["key"] for line in predicted}) == len(predicted) == 8
+    main(
+        [
+            "attack",
+            *common,
+            "--config=study/probes/tiny.yaml",
+            f"--trainer.default_root_dir={tmp_path / 'attacked'}",
+        ]
+    )
+    names = {line["name"] for line in lines(tmp_path / "attacked", "results.jsonl")}
+    assert {"accuracy", "attack/fora/psnr", "attack/membership/auc"} <= names
+
+
+def test_folders_are_never_written_to_twice(tmp_path):
+    options = RunOptions(root=str(tmp_path))
+    folders = []
+    for _ in range(3):
+        run = open_run(options, "fit", "vqa", None, None)
+        run.folder.mkdir(parents=True)
+        folders.append(run.folder)
+    assert len(set(folders)) == 3
+    (folders[0] / "config.yaml").touch()
+    with pytest.raises(ConfigError, match="holds a run already"):
+        open_run(options, "fit", "vqa", str(folders[0]), None)
+
+
+def test_auto_starts_where_there_is_nothing_and_last_goes_on_with_the_newest(tmp_path):
+    options = RunOptions(root=str(tmp_path))
+    assert open_run(options, "fit", "vqa", None, "auto").ckpt_path is None
+    with pytest.raises(ConfigError, match="no run of vqa to go on with"):
+        open_run(options, "fit", "vqa", None, "last")
+    for name in ("vqa-20260101-000000", "vqa-20260102-000000", "vqa_dtp-20260103-000000"):
+        checkpoint = tmp_path / name / "checkpoints" / "last.ckpt"
+        checkpoint.parent.mkdir(parents=True)
+        checkpoint.touch()
+    found = open_run(options, "fit", "vqa", None, "last")
+    assert found.resumed
+    assert found.folder.name == "vqa-20260102-000000"

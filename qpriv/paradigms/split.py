@@ -152,10 +152,12 @@ class Split(Paradigm):
         last: bool = False,
     ) -> StepReport:
         """Give every client its turn: an optimiser step of it and of the server."""
-        reports = [self.turn(run, client, part, optimizer) for client, part in self.parts(batch)]
+        parts = self.parts(batch)
+        reports = {client: self.turn(run, client, part, optimizer) for client, part in parts}
         scheduler.step()
         self.activate(run.model, 0)
-        return merge_reports(reports)
+        self.figures = {f"client{client}/loss": own.loss for client, own in reports.items()}
+        return merge_reports(list(reports.values()))
 
     def turn(self, run: Run, client: int, batch: VQABatch, optimizer: Optimizer) -> StepReport:
         """Let one client learn from its rows, together with the server."""

@@ -1,6 +1,7 @@
 """`ForaProbe`: at epoch ends, reconstruct the pictures whose activations crossed the cut."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import ClassVar
 
@@ -9,8 +10,16 @@ import torch
 from callbacks.journal import save_state
 from callbacks.media import picture_grid, save_picture
 from callbacks.probe import OnError, Probe, Visit
-from qpriv.attacks.fora import Fora, Training
-from qpriv.attacks.observation import Observation, Scenes, observe, one_per_image, scenes
+from qpriv.attacks.alignment import Alignment
+from qpriv.attacks.fora import Client, Fora, Training
+from qpriv.attacks.observation import (
+    Observation,
+    Scenes,
+    observe,
+    one_per_image,
+    public_client,
+    scenes,
+)
 from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
 from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
@@ -26,14 +35,18 @@ class ForaProbe(Probe):
     """Trains an inverter per cut under the victim's own policy, and scores it on private scenes.
 
     Figures are ``attack/fora/<name>`` with the names of `reconstruction_report` and
-    `reidentification_report`. The inverter is carried over from epoch to epoch.
+    `reidentification_report`; those of the weaker attacker who holds only the public base model
+    are ``attack/fora_substitute/<name>``. The inverter is carried over from epoch to epoch.
 
     Args:
         every_n_epochs: Measure after every n-th epoch, and after the last one.
         max_samples: Private scenes to reconstruct.
         auxiliary_samples: Public scenes the attacker trains on.
+        client: ``supervised`` trains through the true client, the upper bound; ``substitute``
+            through the public base model, aligned to what crossed.
         positions: Whether it knows which patches were kept.
         steps: Optimiser steps at each epoch end.
+        alignment_steps: Steps that align a substitute, at each epoch end.
         batch_size: Scenes a step.
         learning_rate: Peak learning rate.
         sensitive_weight: How much more an error counts in a sensitive box in training.
@@ -52,8 +65,10 @@ class ForaProbe(Probe):
         every_n_epochs: int = 1,
         max_samples: int | None = 256,
         auxiliary_samples: int | None = 2000,
+        client: Client = "supervised",
         positions: Positions = "known",
         steps: int = 600,
+        alignment_steps: int = 300,
         batch_size: int = 64,
         learning_rate: float = 1.5e-3,
         sensitive_weight: float = 4.0,
@@ -78,7 +93,9 @@ class ForaProbe(Probe):
                 f"auxiliary_samples is {auxiliary_samples}", remedy="choose 1 or more"
             )
         self.auxiliary_samples, self.positions = auxiliary_samples, positions
+        self.client: Client = client
         self.patch_size = patch_size
+        self.alignment = Alignment(steps=alignment_steps)
         self.training = Training(
             steps=steps,
             batch_size=batch_size,
@@ -90,6 +107,10 @@ class ForaProbe(Probe):
         """Refuse cuts beyond the model's depth."""
         for cut in victim.cuts:
             check_cut(victim.model, cut)
+
+    @property
+    def _prefix(self) -> str:
+        return "fora" if self.client == "supervised" else "fora_substitute"
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return one item a cut."""
@@ -103,8 +124,8 @@ class ForaProbe(Probe):
         if not known or not private:
             raise ConfigError("no auxiliary or no target scenes", remedy="check the data module")
         auxiliary = scenes(visit.victim.model, known, self.patch_size)
-        attack = self._trained(visit, cut, self._observe(visit, known, cut), auxiliary)
         seen = self._observe(visit, private, cut)
+        attack = self._trained(visit, cut, known, auxiliary, seen)
         truth = scenes(visit.victim.model, private, self.patch_size)
         restored = attack.invert(seen)
         floors = Floors.of(auxiliary)
@@ -117,17 +138,29 @@ class ForaProbe(Probe):
             self._save_pictures(visit, cut, truth, restored)
         return [self._named(result, attack, cut, private[0]) for result in report]
 
-    def _trained(self, visit: Visit, cut: int, seen: Observation, truth: Scenes) -> Fora:
+    def _trained(
+        self,
+        visit: Visit,
+        cut: int,
+        known: Sequence[VQASample],
+        truth: Scenes,
+        private: Observation,
+    ) -> Fora:
         attack = Fora(
+            client=self.client,
             positions=self.positions,
             training=self.training,
+            alignment=self.alignment,
             patch_size=self.patch_size,
             seed=visit.seed,
         )
+        public = self.client == "substitute"
+        with public_client(visit.victim.model) if public else nullcontext():
+            seen = self._observe(visit, known, cut)
         carried = visit.earlier(f"inverter-cut={cut}.pt")
         if carried is not None:
             attack.load_state_dict(torch.load(carried, weights_only=True), seen)
-        attack.fit(seen, truth, deadline=visit.deadline)
+        attack.fit(seen, truth, private=private, deadline=visit.deadline)
         save_state(attack.state_dict(), visit.path(f"inverter-cut={cut}.pt"))
         return attack
 
@@ -138,7 +171,7 @@ class ForaProbe(Probe):
     def _named(self, result: Result, attack: Fora, cut: int, sample: VQASample) -> Result:
         settings = {
             **attack.threat_model.settings(),
-            "attack": "supervised",
+            "client": self.client,
             "cut": cut,
             "steps": attack.steps_done,
             "short": attack.short,
@@ -146,7 +179,7 @@ class ForaProbe(Probe):
         }
         return replace(
             result,
-            name=f"attack/fora/{result.name}",
+            name=f"attack/{self._prefix}/{result.name}",
             dataset=f"{sample.dataset}/{sample.split}",
             attack=settings,
             note=result.note or ("short attacker" if attack.short else ""),
@@ -158,11 +191,11 @@ class ForaProbe(Probe):
         label, seed = visit.victim.policy.label, visit.victim.seed
         save_picture(
             visit.run_folder,
-            f"fora-cut={cut}-{self.positions}-epoch={visit.epoch}",
+            f"{self._prefix}-cut={cut}-{self.positions}-epoch={visit.epoch}",
             picture_grid([truth.pictures[rows], restored[rows]]),
             {
                 "kind": "reconstruction",
-                "caption": f"Above the private pictures, below what FORA makes of cut {cut}, "
+                "caption": f"Above the private pictures, below what FORA ({self.client}) makes of cut {cut}, "
                 f"policy {label}, positions {self.positions}.",
                 "alt": f"{len(rows)} pairs of scenes and their reconstructions",
                 "policy": label,

@@ -2,14 +2,16 @@
 
 Xu et al., *A Stealthy Wrongdoer: Feature-Oriented Reconstruction Attack against Split Learning*,
 CVPR 2024 (arXiv 2405.04115). The paper's server does not hold the client; it trains a substitute
-whose features look like the client's. The form here (``supervised``) is the reference's own upper
-bound: the inverter is trained through the true client, so it bounds from above what a passive
-server can do with this decoder and these pictures.
+whose features look like the client's, and inverts that (``substitute``). The paper's substitute is
+a network from nothing; here it is the public base model, which every party of a LoRA fine-tune
+holds, with an aligner on top (`alignment`). ``supervised`` is the reference's own upper bound: the
+inverter is trained through the true client, so it bounds from above what a passive server can do
+with this decoder and these pictures.
 """
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,9 +20,13 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from qpriv.errors import ConfigError
 
+from .alignment import Alignment, align
 from .inverter import Inverter, TokenGrid
 from .observation import Observation, Scenes
 from .threat import Positions, ThreatModel
+
+Client = Literal["supervised", "substitute"]
+"""Through whom the inverter is trained: the true client, or a substitute for it."""
 
 STRONG_STEPS = 600
 """With fewer optimiser steps than this a figure is marked as a short attacker's."""
@@ -60,14 +66,16 @@ class Training:
 
 
 class Fora:
-    """The supervised inverter: fit it on the attacker's scenes, then invert what crossed.
+    """Fit it on the attacker's scenes, then invert what crossed.
 
     It must be fitted under the very pruning policy it attacks: one that does not know the policy
     under-states the leak. Fitting again goes on from where it was (a warm start).
 
     Args:
+        client: Through whom it is trained.
         positions: Whether the attacker knows which patches were kept.
         training: The inverter's training.
+        alignment: The substitute's training.
         patch_size: Side of a reconstructed patch in pixels.
         seed: Seed of the inverter's weights and batches.
     """
@@ -75,12 +83,16 @@ class Fora:
     def __init__(
         self,
         *,
+        client: Client = "supervised",
         positions: Positions = "known",
         training: Training | None = None,
+        alignment: Alignment | None = None,
         patch_size: int = 8,
         seed: int = 0,
     ) -> None:
+        self.client: Client = client
         self.positions, self.training = positions, training or Training()
+        self.alignment = alignment or Alignment()
         self.patch_size, self.seed = patch_size, seed
         self.inverter: Inverter | None = None
         self.steps_done = 0
@@ -89,8 +101,9 @@ class Fora:
     @property
     def threat_model(self) -> ThreatModel:
         """Return what the attacker is granted."""
+        through = {"supervised": "the true client", "substitute": "the public base model"}
         return ThreatModel(
-            auxiliary="in-domain scenes and their boxes, through the true client",
+            auxiliary=f"in-domain scenes and their boxes, through {through[self.client]}",
             positions=self.positions,
         )
 
@@ -99,15 +112,31 @@ class Fora:
         """Return whether the attacker had too little training for its figure to be a bound."""
         return self.steps_done < STRONG_STEPS
 
-    def fit(self, seen: Observation, truth: Scenes, *, deadline: float = float("inf")) -> None:
+    def fit(
+        self,
+        seen: Observation,
+        truth: Scenes,
+        *,
+        private: Observation | None = None,
+        deadline: float = float("inf"),
+    ) -> None:
         """Train the inverter on auxiliary scenes.
 
         Args:
-            seen: What crosses for them.
+            seen: What crosses for them, through the client of this attack.
             truth: The scenes.
+            private: What crossed from the victim, whose scenes are unknown: what a substitute is
+                aligned to.
             deadline: `time.monotonic` at which training stops, whatever is left to do.
+
+        Raises:
+            ValueError: If a substitute has nothing to be aligned to.
         """
         grid = seen.tokens(self.positions)
+        if self.client == "substitute":
+            if private is None:
+                raise ValueError("a substitute is aligned to what crossed: give `private`")
+            grid = self._aligned(grid, private.tokens(self.positions), deadline)
         generator = torch.Generator().manual_seed(self.seed + self.steps_done)
         if self.inverter is None:
             self.inverter = self._new_inverter(grid, seen.grid)
@@ -149,6 +178,12 @@ class Fora:
         if state["inverter"] is not None:
             self.inverter = self._build(seen.tokens(self.positions), seen.grid)
             self.inverter.load_state_dict(state["inverter"])
+
+    def _aligned(self, public: TokenGrid, private: TokenGrid, deadline: float) -> TokenGrid:
+        aligner = align(public, private, self.alignment, self.seed, deadline=deadline)
+        with torch.no_grad():
+            tokens = torch.cat([aligner(public.tokens[r]) for r in _slices(len(public), 256)])
+        return TokenGrid(tokens * public.present.unsqueeze(-1), public.present)
 
     def _new_inverter(self, grid: TokenGrid, shape: tuple[int, int]) -> Inverter:
         with torch.random.fork_rng(devices=[]):

@@ -7,6 +7,7 @@ from typing import NoReturn, Self
 
 import numpy as np
 import torch
+from peft import PeftModel
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -111,6 +112,16 @@ def observe(
                 model(batch, features, decision)
             kept += [indices.cpu() for indices in decision.kept]
     return Observation(transcript, cut, tuple(kept), model.grid)
+
+
+@contextmanager
+def public_client(model: VisionLanguageModel) -> Iterator[None]:
+    """Compute as the public base model does: the victim's adapter rests."""
+    if isinstance(model.llava, PeftModel):
+        with model.llava.disable_adapter():
+            yield
+    else:
+        yield
 
 
 def scenes(model: VisionLanguageModel, samples: Sequence[VQASample], patch_size: int = 8) -> Scenes:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from qpriv.attacks.alignment import Alignment
 from qpriv.attacks.fora import STRONG_STEPS, Fora, Training, weighted_error
 from qpriv.attacks.inverter import Inverter, TokenGrid, ridge, to_grid, to_patches
 from qpriv.attacks.observation import Observation, Scenes
@@ -149,6 +150,29 @@ def test_a_reconstruction_of_people_is_recognised_and_a_mean_face_is_not() -> No
     assert blank[0].value == 0.0
     few = reidentification_report(people.pictures[:20], people[:20], people[:20])
     assert few[0].status == "not applicable" and few[0].value is None
+
+
+def test_substitute_is_aligned_to_what_crossed_and_needs_it() -> None:
+    auxiliary, private = drawn(200, 0), drawn(200, 1)
+    public = crossed(auxiliary)
+    seen = crossed(private)
+    moved = Transcript()
+    rows = [row + 0.7 for row in seen.transcript.rows(CUT)]  # what the adapter does to tokens
+    moved.add(CUT, Kind.ACTIVATION, Direction.UP, rows, spans=seen.transcript.select(CUT)[0].spans)
+    target = Observation(moved, CUT, seen.kept, GRID)
+    figures = []
+    for steps in (0, 120):
+        fora = Fora(
+            client="substitute",
+            training=Training(steps=0, width=48, depth=1),
+            alignment=Alignment(steps=steps, learning_rate=1e-2, batch_size=32),
+            patch_size=PATCH,
+        )
+        fora.fit(public, auxiliary, private=target)
+        figures.append(report(fora, target, private, auxiliary)["psnr"])
+    assert figures[1] > figures[0] + 3
+    with pytest.raises(ValueError, match="private"):
+        fora.fit(public, auxiliary)
 
 
 def test_ragged_tokens_land_where_a_loop_puts_them() -> None:

@@ -134,7 +134,8 @@ class RatioModule(PredictorModule):
         settings = f"oracle-{self._mode}-{self._k_min}-{self._oracle_seed}"
         self.oracle = Targets(
             self.target_folder(settings),
-            lambda batch: torch.tensor(search.search_batch(batch), dtype=torch.float32),
+            # in double precision, so that the table holds 0.3 and not its nearest float32
+            lambda batch: torch.tensor(search.search_batch(batch), dtype=torch.float64),
         )
         return [self.oracle]
 
@@ -153,15 +154,17 @@ class RatioModule(PredictorModule):
     def training_step(self, batch: VQABatch) -> Tensor:
         """Return the loss of a batch."""
         features = self.encode(batch)
-        losses = self.loss(batch, features, self.predictor(features), self.oracle(batch))
+        output = self.predictor(features)
+        losses = self.loss(batch, features, output, self.oracle(batch).to(output.ratio))
         for name, value in losses.items():
             self.log(f"train/{name}", value, prog_bar=name == "loss", batch_size=len(batch))
         return losses["loss"]
 
     def validation_step(self, batch: VQABatch) -> None:
         """Compare predicted and oracle ratios, and log the losses."""
-        features, oracle = self.encode(batch), self.oracle(batch)
+        features = self.encode(batch)
         output = self.predictor(features)
+        oracle = self.oracle(batch).to(output.ratio)
         for name, value in self.loss(batch, features, output, oracle).items():
             self.log(
                 f"val/{name}",

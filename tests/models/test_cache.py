@@ -38,11 +38,13 @@ def test_a_feature_does_not_depend_on_its_neighbours(model, tmp_path):
 def test_no_image_is_encoded_twice(model, tmp_path, monkeypatch):
     batch = model.preprocessor(random_samples(4) * 2)
     cache = FeatureCache(model, tmp_path)
-    cache(batch)
+    fresh = cache(batch)
     for name in ("encode_images", "encode_questions", "encode_sensitivity"):
         monkeypatch.setattr(model, name, None)
-    cache(batch)
-    FeatureCache(model, tmp_path)(batch[2:5])
+    again, reopened = cache(batch), FeatureCache(model, tmp_path)(batch)
+    for name in FIELDS:
+        assert torch.equal(getattr(again, name), getattr(fresh, name))
+        assert torch.equal(getattr(reopened, name), getattr(fresh, name))
 
 
 def test_other_weights_are_another_cache(model, tmp_path):

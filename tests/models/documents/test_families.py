@@ -45,7 +45,7 @@ def model(request):
     return FAMILIES[request.param]().eval()
 
 
-def overfit(model, images, questions, answers, steps, rate=1e-2):
+def overfit(model, images, questions, answers, steps, rate=3e-3):
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     pages = [model.page(image) for image in images]
@@ -55,17 +55,19 @@ def overfit(model, images, questions, answers, steps, rate=1e-2):
         loss = model.loss(model.logits(encoded, tokens), tokens)
         optimizer.zero_grad()
         loss.backward()
+        # unclipped and faster, whether it converges depends on the number of threads
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         if loss < 0.02:
-            break
-    return model.eval()
+            return model.eval()
+    raise AssertionError(f"not learned by heart in {steps} steps: loss {loss:.3f}")
 
 
 @pytest.fixture(params=FAMILIES, scope="module")
 def fitted(request):
     """A model that answers three questions about one page, which differ in the question alone."""
     image = noise_image()
-    return overfit(FAMILIES[request.param](), [image] * 3, QUESTIONS, ANSWERS, 300), image
+    return overfit(FAMILIES[request.param](), [image] * 3, QUESTIONS, ANSWERS, 600), image
 
 
 def test_the_question_alone_decides(fitted):

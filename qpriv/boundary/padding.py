@@ -8,6 +8,10 @@ server is told ``k`` by construction, and only keeping the same ``k`` for all hi
 
 from collections.abc import Sequence
 
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
 from qpriv.errors import ConfigError
 
 
@@ -37,3 +41,38 @@ def padding_cost(lengths: Sequence[int], bucket: int) -> int:
     17
     """
     return sum(filled(length, bucket) - length for length in lengths)
+
+
+def fill_rows(rows: Tensor, lengths: Tensor, bucket: int, filler: int = 0) -> Tensor:
+    """Return the tokens of a batch as they are sent: each sample filled to its bucket.
+
+    Args:
+        rows: Real tokens one sample after another, ``[sum T_i, ...]``.
+        lengths: Real tokens of each sample, ``[B]``.
+        bucket: What lengths are multiples of on the way.
+        filler: What nobody reads.
+
+    >>> fill_rows(torch.tensor([1, 2, 3]), torch.tensor([1, 2]), 2).tolist()
+    [1, 0, 2, 3]
+    """
+    if bucket == 1:
+        return rows
+    behind = (0, 0) * (rows.dim() - 1)
+    pieces = [
+        pad(piece, (*behind, 0, filled(len(piece), bucket) - len(piece)), value=filler)
+        for piece in torch.split(rows, lengths.tolist())
+    ]
+    return torch.cat(pieces)
+
+
+def strip_rows(rows: Tensor, lengths: Tensor, bucket: int) -> Tensor:
+    """Return the real tokens among those that `fill_rows` returned.
+
+    >>> strip_rows(torch.tensor([1, 0, 2, 3]), torch.tensor([1, 2]), 2).tolist()
+    [1, 2, 3]
+    """
+    if bucket == 1:
+        return rows
+    sizes = [filled(length, bucket) for length in lengths.tolist()]
+    pieces = zip(torch.split(rows, sizes), lengths.tolist(), strict=True)
+    return torch.cat([piece[:length] for piece, length in pieces])

@@ -9,62 +9,41 @@ is a conversation, the same one that `Split` simulates with hooks in one whole m
                 backward: gradient                            ->  gradient
     both        step: squared norm                            ->  squared norm of both
                 generate: activation                          ->  next ids, or activation
+
+A packet is checked before anything is computed from it, and refused with a `TransportError`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from math import isfinite
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import DynamicCache
 
 from qpriv.boundary.codecs import Codec, native
+from qpriv.boundary.padding import fill_rows, filled, strip_rows
 from qpriv.boundary.parties import Segment, Tail, TokenLayout, trained, unpack_labels
-from qpriv.models.sequences import Side
+from qpriv.models.sequences import IGNORED
+from qpriv.transport.errors import TransportError
+from qpriv.transport.packet import Answers, Packet, Verb, scalar
 
 from .clipping import scale_gradients, square_norm
 from .recipe import LoraRecipe
 
-Verb = Literal["forward", "backward", "step", "schedule", "generate"]
-
-
-@dataclass(frozen=True)
-class Packet:
-    """One message between parties.
-
-    Args:
-        verb: What the receiver shall do.
-        tensors: What crosses, by kind: ``activation/values``, ``lengths``, ``labels``, ...
-        side: Where the receiver pads rows.
-    """
-
-    verb: Verb
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    side: Side = "right"
-
-    def num_bytes(self) -> int:
-        """Return the exact size of the tensors.
-
-        >>> Packet("step", {"scalar/norm": torch.zeros(1, dtype=torch.float64)}).num_bytes()
-        8
-        """
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
-
-    def layout(self) -> TokenLayout:
-        """Return how the rows are padded again."""
-        return TokenLayout(self.tensors["lengths"], self.side, self.tensors.get("positions"))
-
-
-class Answers(Protocol):
-    """The other party: anything that answers a packet with a packet."""
-
-    def __call__(self, packet: Packet) -> Packet:
-        """Return the answer."""
-        ...
+__all__ = (
+    "Answers",
+    "BodyServer",
+    "Generation",
+    "Packet",
+    "Party",
+    "Server",
+    "SplitServer",
+    "Verb",
+    "scalar",
+)
 
 
 class Party:
@@ -73,31 +52,64 @@ class Party:
     Args:
         recipe: How adapters are trained.
         steps: Optimiser steps of the whole run, which the schedule spans.
-        parts: The modules the party owns.
+        parts: The modules the party owns, decoder layers first.
         codec: How activations and gradients are written; None as they are computed.
+        bucket: Messages are filled to a multiple of so many tokens a sample.
     """
 
     def __init__(
-        self, recipe: LoraRecipe, steps: int, *parts: nn.Module, codec: Codec | None = None
+        self,
+        recipe: LoraRecipe,
+        steps: int,
+        *parts: Segment,
+        codec: Codec | None = None,
+        bucket: int = 1,
     ) -> None:
         self.recipe, self.parts = recipe, parts
         self.trained = trained(*parts)
         self.optimizer: Optimizer = recipe.optimizer(self.trained)
         self.scheduler: LRScheduler = recipe.scheduler(self.optimizer, steps)
-        self.codec = codec
+        self.codec, self.bucket = codec, bucket
+        config = parts[0].config
+        self.width, self.longest = int(config.hidden_size), int(config.max_position_embeddings)
+        # adapters may be kept in fp32 on layers that compute in bf16: a norm tells
+        self._dtype = _computing_dtype(parts[0])
 
-    def write(self, kind: str, values: Tensor) -> dict[str, Tensor]:
+    @property
+    def device(self) -> torch.device:
+        """Return where the party computes."""
+        return self.trained[0].device
+
+    def write(self, kind: str, values: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """Return what crosses of activations or gradients ``[sum T_i, d]``."""
         codec = self.codec or native(values.dtype)
-        parts = codec.encode(values.detach())
+        parts = codec.encode(fill_rows(values.detach(), lengths, self.bucket))
         return {f"{kind}/{name}": part for name, part in parts.items()}
 
-    def read(self, kind: str, packet: Packet) -> Tensor:
-        """Return activations or gradients as this party computes with them."""
+    def read(self, kind: str, packet: Packet, lengths: Tensor) -> Tensor:
+        """Return activations or gradients ``[sum T_i, d]`` as this party computes with them.
+
+        Raises:
+            TransportError: If they are not what the codec writes, or not finite.
+        """
         prefix = f"{kind}/"
         parts = {n.removeprefix(prefix): t for n, t in packet.tensors.items() if prefix in n}
-        dtype = self.trained[0].dtype
-        return (self.codec or native(parts["values"].dtype)).decode(parts, dtype)
+        count = sum(filled(length, self.bucket) for length in lengths.tolist())
+        # the codec itself shows what a message of this many tokens looks like
+        codec = self.codec or native(self._dtype)
+        sample = codec.encode(torch.zeros(0, self.width, dtype=self._dtype))
+        for name in sample.keys() | parts.keys():
+            found, form = parts.get(name), sample.get(name)
+            expected = None if form is None else (form.dtype, (count, *form.shape[1:]))
+            if found is None or (found.dtype, tuple(found.shape)) != expected:
+                raise TransportError(
+                    f"{prefix}{name} is {_form(found)}, not {_form_of(expected)}",
+                    remedy="give both parties the same codec, bucket and model",
+                )
+        rows = codec.decode(parts, self._dtype)
+        if not bool(rows.isfinite().all()):
+            raise TransportError(f"{kind} holds numbers that are not finite")
+        return strip_rows(rows, lengths, self.bucket)
 
     def update(self, total: float) -> None:
         """Take an optimiser step, clipped by the squared norm of all parties together."""
@@ -106,19 +118,43 @@ class Party:
         self.optimizer.zero_grad()
 
 
+@dataclass
+class Generation:
+    """How far an answer has come: keys and values of the server's layers, and real tokens."""
+
+    cache: DynamicCache
+    mask: Tensor
+
+
 class Server(Party, ABC):
-    """A party that answers packets."""
+    """A party that answers packets.
+
+    Args:
+        segment: Its layers.
+        recipe: How adapters are trained.
+        steps: Optimiser steps of the whole run.
+        codec: How activations and gradients are written; None as they are computed.
+        bucket: Messages are filled to a multiple of so many tokens a sample.
+    """
 
     def __init__(
-        self, segment: Segment, recipe: LoraRecipe, steps: int, codec: Codec | None = None
+        self,
+        segment: Segment,
+        recipe: LoraRecipe,
+        steps: int,
+        codec: Codec | None = None,
+        bucket: int = 1,
     ) -> None:
-        super().__init__(recipe, steps, segment, codec=codec)
+        super().__init__(recipe, steps, segment, codec=codec, bucket=bucket)
         self.segment = segment
-        self._cache: DynamicCache | None = None
-        self._mask = torch.empty(0)
+        self.generation: Generation | None = None
 
     def __call__(self, packet: Packet) -> Packet:
-        """Answer a packet."""
+        """Answer a packet.
+
+        Raises:
+            TransportError: If it cannot be answered; nothing has been computed from it then.
+        """
         if packet.verb == "forward":
             return self._forward(packet)
         if packet.verb == "backward":
@@ -127,11 +163,13 @@ class Server(Party, ABC):
             with torch.no_grad():
                 return self._generate(packet)
         if packet.verb == "step":
-            total = float(packet.tensors["scalar/norm"]) + square_norm(self.trained)
+            total = _number(packet, "norm") + square_norm(self.trained)
             self.update(total)
             return Packet("step", {"scalar/norm": scalar(total)})
-        self.scheduler.step()
-        return Packet("schedule")
+        if packet.verb == "schedule":
+            self.scheduler.step()
+            return Packet("schedule")
+        raise TransportError(f"a server of layers does not {packet.verb}")
 
     @abstractmethod
     def _forward(self, packet: Packet) -> Packet: ...
@@ -142,16 +180,40 @@ class Server(Party, ABC):
     @abstractmethod
     def _generate(self, packet: Packet) -> Packet: ...
 
-    def _continue(self, packet: Packet) -> Tensor:
+    def _layout(self, packet: Packet) -> TokenLayout:
+        """Return how a packet's rows are padded, once that is known to make sense."""
+        lengths, positions = packet.tensors.get("lengths"), packet.tensors.get("positions")
+        if lengths is None or not len(lengths):
+            raise TransportError(f"{packet.verb} does not tell the lengths of its samples")
+        if int(lengths.min()) < 1 or int(lengths.max()) > self.longest:
+            raise TransportError(
+                f"lengths are {int(lengths.min())} to {int(lengths.max())}",
+                remedy=f"send 1 to {self.longest} tokens a sample",
+            )
+        if positions is not None and (
+            len(positions) != int(lengths.sum())
+            or not 0 <= int(positions.min()) <= int(positions.max()) < self.longest
+        ):
+            raise TransportError(f"positions do not fit {int(lengths.sum())} tokens")
+        return packet.layout()
+
+    def _continue(self, packet: Packet) -> tuple[Tensor, TokenLayout | None]:
         """Run the layers on a prompt, or on the next token of each row, with a cache."""
-        rows = self.read("activation", packet)
         if "lengths" in packet.tensors:
-            layout = packet.layout()
-            self._cache, self._mask = self.segment.new_cache(), layout.mask
-            return self.segment(layout.unpack(rows), self._mask, layout.position_ids, self._cache)  # type: ignore[no-any-return]
-        self._mask = torch.cat((self._mask, self._mask.new_ones(len(rows), 1)), dim=1)
-        positions = self._mask.sum(dim=1, keepdim=True) - 1
-        return self.segment(rows[:, None], self._mask, positions, self._cache)  # type: ignore[no-any-return]
+            layout = self._layout(packet)
+            rows = self.read("activation", packet, layout.lengths)
+            self.generation = Generation(self.segment.new_cache(), layout.mask)
+            hidden = self.segment(
+                layout.unpack(rows), layout.mask, layout.position_ids, self.generation.cache
+            )
+            return hidden, layout
+        going = self.generation
+        if going is None or going.mask.shape[1] >= self.longest:
+            raise TransportError("there is no answer to go on with, or it is at its longest")
+        rows = self.read("activation", packet, going.mask.new_ones(len(going.mask)))
+        going.mask = torch.cat((going.mask, going.mask.new_ones(len(rows), 1)), dim=1)
+        positions = going.mask.sum(dim=1, keepdim=True) - 1
+        return self.segment(rows[:, None], going.mask, positions, going.cache), None
 
 
 class SplitServer(Server):
@@ -160,53 +222,100 @@ class SplitServer(Server):
     segment: Tail
 
     def __init__(
-        self, tail: Tail, recipe: LoraRecipe, steps: int, codec: Codec | None = None
+        self,
+        tail: Tail,
+        recipe: LoraRecipe,
+        steps: int,
+        codec: Codec | None = None,
+        bucket: int = 1,
     ) -> None:
-        super().__init__(tail, recipe, steps, codec)
+        super().__init__(tail, recipe, steps, codec, bucket)
 
     def _forward(self, packet: Packet) -> Packet:
-        layout = packet.layout()
-        leaf = self.read("activation", packet).requires_grad_()
+        layout = self._layout(packet)
+        leaf = self.read("activation", packet, layout.lengths).requires_grad_()
+        labels = self._labels(packet, layout)
+        share = int((labels != IGNORED).sum()) / _tokens(packet)
         hidden = self.segment(layout.unpack(leaf), layout.mask, layout.position_ids)
-        labels = unpack_labels(layout, packet.tensors["labels"])
-        share = int((labels != -100).sum()) / int(packet.tensors["scalar/tokens"])
         loss = self.segment.loss(hidden, labels) * share
         loss.backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
-        return Packet(
-            "forward",
-            {**self.write("gradient", leaf.grad), "scalar/loss": scalar(float(loss.detach()))},
-        )
+        gradient = self.write("gradient", leaf.grad, layout.lengths)
+        return Packet("forward", {**gradient, "scalar/loss": scalar(float(loss.detach()))})
+
+    def _labels(self, packet: Packet, layout: TokenLayout) -> Tensor:
+        sent = packet.tensors.get("labels", torch.empty(0))
+        count = sum(filled(length, self.bucket) for length in layout.lengths.tolist())
+        vocabulary = int(self.segment.config.vocab_size)
+        real = sent[sent != IGNORED]
+        if (
+            len(sent) != count
+            or not len(real)
+            or not 0 <= int(real.min()) <= int(real.max()) < vocabulary
+        ):
+            raise TransportError(
+                f"{len(sent)} labels do not fit {count} tokens of {vocabulary} words"
+            )
+        return unpack_labels(layout, strip_rows(sent, layout.lengths, self.bucket))
 
     def _backward(self, packet: Packet) -> Packet:
-        raise ValueError("the server of a split computes the loss itself: send it labels")
+        raise TransportError("the server of a split computes the loss itself: send it labels")
 
     def _generate(self, packet: Packet) -> Packet:
-        hidden = self._continue(packet)
+        hidden, _ = self._continue(packet)
         return Packet("generate", {"labels": self.segment.next_ids(hidden).int()})
 
 
 class BodyServer(Server):
     """Layers between two cuts; sees activations and gradients, and nothing else."""
 
+    _open: tuple[TokenLayout, Tensor, Tensor] | None = None
+
     def _forward(self, packet: Packet) -> Packet:
-        layout = packet.layout()
-        self._leaf = self.read("activation", packet).requires_grad_()
-        hidden = self.segment(layout.unpack(self._leaf), layout.mask, layout.position_ids)
-        self._layout, self._hidden = layout, hidden
-        return Packet("forward", self.write("activation", layout.pack(hidden)))
+        layout = self._layout(packet)
+        leaf = self.read("activation", packet, layout.lengths).requires_grad_()
+        hidden = self.segment(layout.unpack(leaf), layout.mask, layout.position_ids)
+        self._open = layout, leaf, hidden
+        return Packet("forward", self.write("activation", layout.pack(hidden), layout.lengths))
 
     def _backward(self, packet: Packet) -> Packet:
-        self._hidden.backward(self._layout.unpack(self.read("gradient", packet)))
-        assert self._leaf.grad is not None
-        return Packet("backward", self.write("gradient", self._leaf.grad))
+        if self._open is None:
+            raise TransportError("a gradient came for no activation")
+        layout, leaf, hidden = self._open
+        hidden.backward(layout.unpack(self.read("gradient", packet, layout.lengths)))  # type: ignore[no-untyped-call]
+        self._open = None
+        assert leaf.grad is not None
+        return Packet("backward", self.write("gradient", leaf.grad, layout.lengths))
 
     def _generate(self, packet: Packet) -> Packet:
-        hidden = self._continue(packet)
-        rows = packet.layout().pack(hidden) if "lengths" in packet.tensors else hidden[:, 0]
-        return Packet("generate", self.write("activation", rows))
+        hidden, layout = self._continue(packet)
+        if layout is not None:
+            return Packet("generate", self.write("activation", layout.pack(hidden), layout.lengths))
+        ones = torch.ones(len(hidden), dtype=torch.int64)
+        return Packet("generate", self.write("activation", hidden[:, 0], ones))
 
 
-def scalar(number: float) -> Tensor:
-    """Return a number as it crosses: eight bytes."""
-    return torch.tensor([number], dtype=torch.float64)
+def _number(packet: Packet, name: str) -> float:
+    value = packet.tensors.get(f"scalar/{name}")
+    if value is None or not isfinite(number := float(value)) or number < 0:
+        raise TransportError(f"{packet.verb} gives no usable {name}: {value}")
+    return number
+
+
+def _tokens(packet: Packet) -> int:
+    if (tokens := int(_number(packet, "tokens"))) < 1:
+        raise TransportError("forward says that its batch has no answer token")
+    return tokens
+
+
+def _computing_dtype(segment: Segment) -> torch.dtype:
+    norms = (v for n, v in segment.layers.named_parameters() if n.endswith("layernorm.weight"))
+    return next(norms).dtype
+
+
+def _form(tensor: Tensor | None) -> str:
+    return _form_of(None if tensor is None else (tensor.dtype, tuple(tensor.shape)))
+
+
+def _form_of(form: tuple[torch.dtype, tuple[int, ...]] | None) -> str:
+    return "absent" if form is None else f"{form[0]} of shape {list(form[1])}"

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from qpriv.boundary import CodecName, Crossing, Direction, Kind, Transcript, make_codec
-from qpriv.boundary.padding import check_bucket
+from qpriv.boundary.padding import check_bucket, filled
 from qpriv.errors import ConfigError
 from qpriv.models.batch import VQABatch
 from qpriv.models.vision_language import LanguageOutput, VisionLanguageModel
@@ -244,7 +244,9 @@ class Split(Paradigm):
         real = output.sequences.attention_mask.bool()
         rows = [row[keep].int() for row, keep in zip(output.labels, real, strict=True)]
         cut = self._cuts[-1]
-        transcript.add(cut, Kind.LABELS, Direction.UP, rows)
+        # filled like the activations they cross with, or their size would tell what those hide
+        size = 4 * sum(filled(len(row), self.bucket) for row in rows)
+        transcript.add(cut, Kind.LABELS, Direction.UP, rows, num_bytes=size)
         transcript.add(cut, Kind.SCALAR, Direction.UP, [_scalar()])
         transcript.add(cut, Kind.SCALAR, Direction.DOWN, [_scalar()])
 

@@ -5,9 +5,10 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from qpriv.boundary.codecs import Codec
+from qpriv.boundary.padding import fill_rows
 from qpriv.boundary.parties import Head, Tail, TokenLayout
 from qpriv.models.batch import VQABatch
-from qpriv.models.sequences import TokenSequences, image_features
+from qpriv.models.sequences import IGNORED, TokenSequences, image_features
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
 
@@ -29,6 +30,7 @@ class SplitClient(Party):
         recipe: How adapters are trained.
         steps: Optimiser steps of the whole run.
         codec: How activations and gradients are written; None as they are computed.
+        bucket: Messages are filled to a multiple of so many tokens a sample.
     """
 
     def __init__(
@@ -41,23 +43,29 @@ class SplitClient(Party):
         recipe: LoraRecipe,
         steps: int,
         codec: Codec | None = None,
+        bucket: int = 1,
     ) -> None:
         self.model, self.server = model, server
         self.policy, self.encode = policy, encode
         self.head = Head(model, cuts[0])
         self.tail = Tail(model, cuts[1]) if len(cuts) == 2 else None
         parts = (self.head,) if self.tail is None else (self.head, self.tail)
-        super().__init__(recipe, steps, *parts, codec=codec)
+        super().__init__(recipe, steps, *parts, codec=codec, bucket=bucket)
 
     def step(self, batch: VQABatch) -> float:
+        """Take one optimiser step together with the server, and go on in the schedule."""
+        loss = self.turn(batch)
+        self.server(Packet("schedule"))
+        self.scheduler.step()
+        return loss
+
+    def turn(self, batch: VQABatch) -> float:
         """Take one optimiser step together with the server; return the loss."""
         tokens = answer_tokens(batch)
         loss = sum(self._learn(part, tokens) for part in split(batch, self.recipe.micro_batch_size))
         own = square_norm(self.trained)
         answer = self.server(Packet("step", {"scalar/norm": scalar(own)}))
         self.update(float(answer.tensors["scalar/norm"]))
-        self.server(Packet("schedule"))
-        self.scheduler.step()
         return loss
 
     @torch.no_grad()
@@ -89,12 +97,13 @@ class SplitClient(Party):
         sent = self._activation("forward", layout.pack(hidden), layout)
         if self.tail is None:
             labels = layout.pack(sequences.labels).int()
+            labels = fill_rows(labels, layout.lengths, self.bucket, IGNORED)
             extra = {"labels": labels, "scalar/tokens": scalar(tokens)}
             answer = self.server(Packet("forward", {**sent.tensors, **extra}, layout.side))
             loss = float(answer.tensors["scalar/loss"])
         else:
             loss, answer = self._finish(self.tail, sent, sequences, layout, tokens)
-        hidden.backward(layout.unpack(self.read("gradient", answer)))
+        hidden.backward(layout.unpack(self.read("gradient", answer, layout.lengths)))
         return loss
 
     def _finish(
@@ -106,18 +115,20 @@ class SplitClient(Party):
         tokens: int,
     ) -> tuple[float, Packet]:
         """Compute the loss behind the server's body; return it, and the gradient for the head."""
-        leaf = self.read("activation", self.server(sent)).requires_grad_()
+        leaf = self.read("activation", self.server(sent), layout.lengths).requires_grad_()
         hidden = tail(layout.unpack(leaf), layout.mask, layout.position_ids)
-        share = int((sequences.labels != -100).sum()) / tokens
+        share = int((sequences.labels != IGNORED).sum()) / tokens
         loss = tail.loss(hidden, sequences.labels) * share
         loss.backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
         return float(loss.detach()), self.server(
-            Packet("backward", self.write("gradient", leaf.grad))
+            Packet("backward", self.write("gradient", leaf.grad, layout.lengths))
         )
 
     def _activation(self, verb: str, rows: Tensor, layout: TokenLayout | None) -> Packet:
-        tensors = self.write("activation", rows)
+        # after a prompt, every row of an answer is one token long
+        lengths = torch.ones(len(rows), dtype=torch.int64) if layout is None else layout.lengths
+        tensors = self.write("activation", rows, lengths)
         if layout is not None:
             tensors["lengths"] = layout.lengths
             if layout.positions is not None:
@@ -146,7 +157,8 @@ class SplitClient(Party):
         answer = self.server(self._activation("generate", rows, layout if first else None))
         if self.tail is None:
             return answer.tensors["labels"].long()
-        rows = self.read("activation", answer)
+        lengths = layout.lengths if first else torch.ones_like(layout.lengths)
+        rows = self.read("activation", answer, lengths)
         hidden = layout.unpack(rows) if first else rows[:, None]
         return self.tail.next_ids(self.tail(hidden, layout.mask, positions, caches[1]))
 

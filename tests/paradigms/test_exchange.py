@@ -36,16 +36,18 @@ class Wire:
         return {name for packet in (*self.seen, *self.returned) for name in packet.tensors}
 
 
-def parties(cuts: tuple[int, ...], codec: str | None = None) -> tuple[SplitClient, Wire]:
+def parties(
+    cuts: tuple[int, ...], codec: str | None = None, bucket: int = 1
+) -> tuple[SplitClient, Wire]:
     run = begin(SplitLearning(cuts[0]) if len(cuts) == 1 else UShapedSplit(cuts))  # type: ignore[arg-type]
     own = None if codec is None else make_codec(codec)  # type: ignore[arg-type]
     server: Server
     if len(cuts) == 1:
-        server = SplitServer(Tail(run.model, cuts[0]), RECIPE, STEPS, own)
+        server = SplitServer(Tail(run.model, cuts[0]), RECIPE, STEPS, own, bucket)
     else:
-        server = BodyServer(Segment(run.model, *cuts), RECIPE, STEPS, own)
+        server = BodyServer(Segment(run.model, *cuts), RECIPE, STEPS, own, bucket)
     wire = Wire(server)
-    client = SplitClient(run.model, cuts, wire, run.policy, run.encode, RECIPE, STEPS, own)
+    client = SplitClient(run.model, cuts, wire, run.policy, run.encode, RECIPE, STEPS, own, bucket)
     return client, wire
 
 
@@ -125,13 +127,15 @@ def test_a_split_server_sees_labels_but_no_image_and_no_question() -> None:
     assert not held & {id(parameter) for parameter in theirs}
 
 
-@pytest.mark.parametrize("codec", [None, "int8"])
+@pytest.mark.parametrize(("codec", "bucket"), [(None, 1), ("int8", 1), (None, 16), ("int8", 8)])
 @pytest.mark.parametrize("cuts", CUTS)
-def test_hooks_count_exactly_what_parties_send(cuts: tuple[int, ...], codec: str | None) -> None:
-    client, wire = parties(cuts, codec)
+def test_hooks_count_exactly_what_parties_send(
+    cuts: tuple[int, ...], codec: str | None, bucket: int
+) -> None:
+    client, wire = parties(cuts, codec, bucket)
     torch.manual_seed(0)
     loss = client.step(client.model.preprocessor(random_samples(4)))
-    settings = {"codec": codec}
+    settings = {"codec": codec, "bucket": bucket}
     paradigm = SplitLearning(cuts[0], **settings) if len(cuts) == 1 else UShapedSplit(cuts, **settings)  # type: ignore[arg-type]  # fmt: skip
     hooks = train(paradigm, 1)
     sent: Counter[str] = Counter()

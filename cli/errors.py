@@ -1,6 +1,7 @@
 """How a mistake is told: a line or a few, exit code 2, and no traceback unless it is asked for."""
 
 import difflib
+import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,6 +48,10 @@ def told_briefly(debug: bool, resume_hint: str = "") -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"\nqpriv: stopped. {resume_hint}".rstrip(), file=sys.stderr)
         raise SystemExit(130) from None
+    except BrokenPipeError:
+        # the reader, such as `head`, has seen enough; what is still buffered must not try again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None  # what a shell reports of a program that SIGPIPE ended
     except Exception as error:
         if debug:
             raise

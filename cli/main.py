@@ -36,22 +36,27 @@ def main(args: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if args is None else args)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    hint = "The same command with --ckpt_path last goes on." if words[:1] == ["fit"] else ""
+    with told_briefly(debug, hint):
+        _dispatch(words)
+        sys.stdout.flush()  # here, where a reader who has left is no error
+
+
+def _dispatch(words: Sequence[str]) -> None:
     if not words or words[0] in {"-h", "--help", "help"}:
         print(usage())
         return
-    if words[0] == "--version":
+    command = words[0]
+    if command == "--version":
         print(f"qpriv {version('qpriv')}")
         return
-    command = words[0]
     if command not in COMMANDS:
         what = "option" if command.startswith("-") else "command"
         hint = nearest(command, COMMANDS) or f"commands: {', '.join(COMMANDS)}"
         fail(f"unknown {what}: {command}", hint)
     # tokenizers fork with loader workers, and warn about it at every worker otherwise
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    hint = "The same command with --ckpt_path last goes on." if command == "fit" else ""
-    with told_briefly(debug, hint):
-        import_module(COMMANDS[command][0]).run(words)
+    import_module(COMMANDS[command][0]).run(words)
 
 
 def usage() -> str:

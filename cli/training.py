@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import lightning as L
 import yaml
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from tqdm import tqdm
 
 # the imports let a configuration name these classes without their modules
 import callbacks  # noqa: F401
@@ -153,6 +155,7 @@ def how_to_load(module: L.LightningModule, folder: Path) -> str:
 def quiet() -> None:
     """Silence what says nothing about the run: tips, device lists, deprecations of libraries."""
     os.environ.setdefault("WANDB_SILENT", "true")
+    tell()
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for pattern in (
@@ -167,6 +170,26 @@ def quiet() -> None:
         r".*The dirpath has changed from.*",
     ):
         warnings.filterwarnings("ignore", message=pattern)
+
+
+def tell() -> None:
+    """Print what the suite itself logs, such as what was read and dropped, on the first process."""
+    if int(os.environ.get("LOCAL_RANK", "0")):
+        return
+    for name in ("qpriv", "datamodules", "lightning_modules"):
+        suite = logging.getLogger(name)
+        suite.setLevel(logging.INFO)
+        if not suite.handlers:
+            suite.addHandler(_Told())
+
+
+class _Told(logging.Handler):
+    """Prints a message as it is, above a progress bar where there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message."""
+        word = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        tqdm.write(word + self.format(record), file=sys.stderr)
 
 
 def shipped(word: str) -> str:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
@@ -89,8 +89,14 @@ class SplitDataModule(L.LightningDataModule, Generic[T]):
             if not len(cast(Sized, whole)):
                 name = f"{type(self).__name__}/{split}"
                 raise DataError(f"{name} is empty", remedy="check the folder, split and filters")
+            for account in self.accounts(whole, split):
+                logger.info("%s", account)
             self._datasets[split] = self._capped(whole, split)
         return self._datasets[split]
+
+    def accounts(self, whole: Dataset[T], split: Split) -> Iterable[object]:
+        """Return what is logged of a split as it is read: its rows, and those left out."""
+        return (f"{type(self).__name__}/{split}: {len(cast(Sized, whole))} samples",)
 
     def train_dataloader(self) -> ResumableLoader[T]:
         """Return the shuffled loader, which knows its position."""
@@ -194,6 +200,10 @@ class VQADataModule(SplitDataModule[VQASample]):
     def answer_rule(self) -> AnswerRule:
         """Return how the set's answers are scored."""
         return self.source.rule
+
+    def accounts(self, whole: Dataset[VQASample], split: Split) -> Iterable[object]:
+        """Return the reader's report."""
+        return (cast(VQADataset, whole).report,)
 
     def samples(self, split: Split) -> Sequence[VQASample]:
         """Return the samples of a split, capped."""

@@ -1,7 +1,10 @@
 """`DPriv`: the released image sets from which the sensitivity teacher learns."""
 
-import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
+
+from torch.utils.data import Dataset
 
 from qpriv.datasets.bags import BagSample
 from qpriv.datasets.dpriv import bags
@@ -14,8 +17,7 @@ from qpriv.datasets.dpriv.mnist import MNIST
 from qpriv.datasets.dpriv.nih import NIHChestXray14
 
 from .base import Split, SplitDataModule
-
-logger = logging.getLogger(__name__)
+from .missing import OnMissing, present
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -32,6 +34,8 @@ class DPriv(SplitDataModule[BagSample]):
         mnist: The same of MNIST.
         cifar10: The same of CIFAR-10.
         cap: Largest number of images of each set and split, drawn by person or patient.
+        missing_images: ``error`` stops at `setup` where images are not there, ``drop`` goes on
+            without them.
         side: Side of the common size in pixels.
     """
 
@@ -41,6 +45,7 @@ class DPriv(SplitDataModule[BagSample]):
     mnist: str = ""
     cifar10: str = ""
     cap: int | None = 3000
+    missing_images: OnMissing = "error"
     side: int = bags.COMMON_SIDE
 
     def dataset(self, split: Split) -> bags.DPriv:
@@ -53,13 +58,21 @@ class DPriv(SplitDataModule[BagSample]):
             CIFAR10: self.cifar10,
         }
         sets = [self._set(kind, root, split) for kind, root in roots.items() if root]
-        both = bags.DPriv(sets, self.side)
-        for report in both.reports:
-            logger.info("%s", report)
+        return bags.DPriv(sets, self.side)
+
+    def accounts(self, whole: Dataset[BagSample], split: Split) -> Iterable[object]:
+        """Return the reports of the sets, and how far blur alone tells the training bags apart."""
+        both = cast(bags.DPriv, whole)
+        yield from both.reports
         if split == "train":
-            logger.info("D_priv: %s", measure_confound(both, seed=self.run_seed))
-        return both
+            try:
+                yield f"D_priv: {measure_confound(both, seed=self.run_seed)}"
+            except ValueError as error:
+                yield f"D_priv: not measured how far blur alone tells the bags apart, {error}"
 
     def _set(self, kind: type[ImageSet], root: str, split: Split) -> ImageSet:
         makers = {one.__name__: one for one in (CelebA, NIHChestXray14, EuroSAT, MNIST, CIFAR10)}
-        return makers[kind.__name__](root, split, self.cap, self.run_seed)
+        found = makers[kind.__name__](root, split, self.cap, self.run_seed)
+        found.samples = present(found.samples, found.report, self.missing_images, root)
+        found.report.kept = len(found)
+        return found

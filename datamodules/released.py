@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.folds import split_by_group
@@ -11,9 +10,10 @@ from qpriv.datasets.leaks import OnLeak, find_leaks, report_leaks
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import MissingImage, VQASample
 from qpriv.datasets.tree import MissingFileError
-from qpriv.errors import ConfigError, DataError
+from qpriv.errors import ConfigError
 
 from .base import Split, VQADataModule
+from .missing import OnMissing, present
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class ReleasedVQA(VQADataModule):
 
     root: str = ""
     cap: int | None = None
-    missing_images: Literal["error", "drop"] = "error"
+    missing_images: OnMissing = "error"
     on_leak: OnLeak = "warn"
     val_fraction: float = 0.1
     test_split: str = ""
@@ -76,6 +76,14 @@ class ReleasedVQA(VQADataModule):
                 or splits share images and ``on_leak`` is ``error``.
         """
         super().setup(stage)
+        self.compare(stage)
+
+    def compare(self, stage: str) -> None:
+        """Report the images that splits share: of all splits before a fit, else of those read.
+
+        Raises:
+            DataError: If there are any and ``on_leak`` is ``error``.
+        """
         names: tuple[Split, ...] = ("train", "val", "test")
         splits = {name: self._compared(name) for name in names if self._is_compared(name, stage)}
         leaks = find_leaks({name: samples for name, samples in splits.items() if samples})
@@ -88,20 +96,8 @@ class ReleasedVQA(VQADataModule):
             DataError: If images are missing and ``missing_images`` is ``error``.
         """
         samples, report = self._parted(split)
-        present = [x for x in samples if not isinstance(x.image, MissingImage)]
-        missing = len(samples) - len(present)
-        if missing and self.missing_images == "error":
-            first = next(x for x in samples if isinstance(x.image, MissingImage))
-            raise DataError(
-                f"the images of {missing} of {len(samples)} questions are missing, "
-                f"the first is {first.image_id!r}",
-                where=f"{self.root}, {first.key}",
-                remedy="unpack the rest of the release, or set `missing_images: drop`",
-            )
-        report.drop("image is missing", missing)
-        part = VQADataset(split, present, report)
-        logger.info("%s", report)
-        return part
+        there = present(samples, report, self.missing_images, self.root)
+        return VQADataset(split, there, report)
 
     def nonmembers(self) -> Sequence[VQASample]:
         """Return as many images' questions as the victim has, never trained on."""

@@ -1,7 +1,10 @@
 """`VQAMixture`: several sets as one, on which the threshold predictor is prepared."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
+
+from torch.utils.data import Dataset
 
 from qpriv.datasets import mixture
 from qpriv.datasets.sample import VQASample
@@ -25,6 +28,21 @@ class VQAMixture(VQADataModule):
     oracle_cap: int | None = 500
 
     source = mixture.VQAMixture
+
+    def setup(self, stage: str) -> None:
+        """Read the splits of a stage, and compare those of each set.
+
+        Raises:
+            DataError: As the modules of the sets.
+        """
+        super().setup(stage)
+        for module in self.datasets:
+            module.compare(stage)
+
+    def accounts(self, whole: Dataset[VQASample], split: Split) -> Iterable[object]:
+        """Return the reports of the sets and of their union."""
+        union = cast(mixture.VQAMixture, whole)
+        return (*(part.report for part in union.datasets), union.report)
 
     def dataset(self, split: Split) -> mixture.VQAMixture:
         """Return a split of the union."""

@@ -1,12 +1,13 @@
 """`Answered`: what became of one question in an evaluation, and the figures made of many."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from qpriv.datasets.sample import AnswerRule
+from qpriv.datasets.sample import AnswerRule, AnswerType
 from qpriv.metrics.answers import score_sample
 from qpriv.metrics.intervals import mean_interval
 from qpriv.models.batch import VQABatch
@@ -23,6 +24,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
         key: ``dataset/split/qid``.
         group: The image or patient, prefixed by the data set.
         question_type: Kind of the question, or empty.
+        answer_type: ``OPEN`` or ``CLOSED``.
         prediction: The answer.
         score: Its score in [0, 1]; None without a gold answer.
         loss: Mean cross-entropy of the gold answer's tokens in nats; None without one.
@@ -34,6 +36,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     group: str
     question_type: str
+    answer_type: AnswerType = AnswerType.OPEN
     prediction: str
     score: float | None
     loss: float | None
@@ -67,6 +70,7 @@ def answer_batch(
             key=sample.key,
             group=f"{sample.dataset}/{sample.group_id}",
             question_type=str(sample.meta.get("question_type", "")),
+            answer_type=sample.answer_type,
             prediction=prediction,
             score=score_sample(prediction, sample, rule) if sample.answer else None,
             loss=-log_prob if sample.answer else None,
@@ -86,18 +90,36 @@ def distinct(rows: Iterable[Answered]) -> list[Answered]:
     return [row for _, row in sorted({row.key: row for row in rows}.items())]
 
 
-def figures(rows: Sequence[Answered], stage: str) -> list[Result]:
-    """Return accuracy in total and by question type, kept tokens and loss, with intervals."""
+def figures(rows: Sequence[Answered], stage: str, rule: AnswerRule, prompt: str) -> list[Result]:
+    """Return accuracy in total, by kind of answer and of question, kept tokens and loss.
+
+    ``accuracy`` and ``accuracy_<rule>`` are one figure: the first to compare policies by, the
+    second to compare with papers by, which two rules never do. Each carries the prompt.
+
+    Args:
+        rows: The answered questions.
+        stage: ``val`` or ``test``.
+        rule: How the answers were judged.
+        prompt: Template they were asked with.
+    """
     scored = [row for row in rows if row.score is not None]
-    kinds = sorted({row.question_type for row in scored} - {""})
-    results = [_mean("accuracy", scored, [row.score for row in scored])]
-    for kind in kinds:
-        of_kind = [row for row in scored if row.question_type == kind]
-        results.append(_mean(f"accuracy/{kind}", of_kind, [row.score for row in of_kind]))
+    parts = {"accuracy": scored, f"accuracy_{rule}": scored}
+    parts |= {
+        f"accuracy_{rule}/{kind.lower()}": [row for row in scored if row.answer_type is kind]
+        for kind in AnswerType
+    }
+    parts |= {
+        f"accuracy/{kind}": [row for row in scored if row.question_type == kind]
+        for kind in sorted({row.question_type for row in scored} - {""})
+    }
     clients = sorted({row.client for row in scored})
     for client in clients if len(clients) > 1 else ():
-        own = [row for row in scored if row.client == client]
-        results.append(_mean(f"client{client}/accuracy", own, [row.score for row in own]))
+        parts[f"client{client}/accuracy"] = [row for row in scored if row.client == client]
+    results = [
+        replace(_mean(name, part, [row.score for row in part]), prompt=prompt)
+        for name, part in parts.items()
+        if part or name == "accuracy"
+    ]
     known = [row for row in rows if row.loss is not None]
     results.append(_mean(f"{stage}/loss", known, [row.loss for row in known], unit="nats"))
     results.append(_mean("kept_tokens", rows, [row.kept for row in rows], unit="tokens"))

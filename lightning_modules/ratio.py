@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 import torch
@@ -46,6 +47,7 @@ class RatioModule(PredictorModule):
         predictor: Folder of the predictor that the stage before exported.
         stage: Name of that stage, for the message if the folder is missing.
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
+        prompt: Template with ``<image>`` and ``{question}``, that of the VQA model to be pruned.
         oracle_mode: ``min`` is the source's text, ``max`` the largest ratio that still answers.
         oracle_seed: Seed of the search's random scorer.
         k_min: Safety floor of the search in patches; None scales the source's 16 of 576.
@@ -62,6 +64,7 @@ class RatioModule(PredictorModule):
         predictor: str,
         stage: str,
         backbone: str,
+        prompt: str,
         oracle_mode: OracleMode,
         oracle_seed: int,
         k_min: int | None,
@@ -84,7 +87,7 @@ class RatioModule(PredictorModule):
                 f"k_min is {k_min} with {shape.patches} patches",
                 remedy=f"choose 0 to {shape.patches}",
             )
-        self._source, self._backbone = predictor, backbone
+        self._source, self._backbone, self._prompt = predictor, backbone, prompt
         self._mode: OracleMode = oracle_mode
         self._oracle_seed = oracle_seed
         self._k_min = default_k_min(shape.patches) if k_min is None else k_min
@@ -95,7 +98,9 @@ class RatioModule(PredictorModule):
         """Load the frozen model and the predictor, once."""
         if hasattr(self, "model"):
             return
-        model = VisionLanguageModel.from_pretrained(self._backbone, device=str(self.device))
+        model = VisionLanguageModel.from_pretrained(
+            self._backbone, prompt=self._prompt, device=str(self.device)
+        )
         self.predictor = load_predictor(self._source, model.feature_sizes)
         self.choose_trained()
         self._frozen = {
@@ -122,9 +127,10 @@ class RatioModule(PredictorModule):
         return self.model.preprocessor
 
     def target_folder(self, settings: str) -> Path:
-        """Return where targets lie that depend on the model and some settings."""
+        """Return where targets lie that depend on the model, the prompt and some settings."""
         root = self._feature_cache or self.run_folder / ".targets"
-        return Path(root) / self._frozen["backbone"] / settings
+        prompt = blake2b(self._prompt.encode(), digest_size=4).hexdigest()
+        return Path(root) / self._frozen["backbone"] / f"{settings}-prompt-{prompt}"
 
     def targets(self) -> list[Targets]:
         """Return what must be made before the first epoch."""

@@ -5,6 +5,7 @@ from torch.nn import functional
 
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
+from qpriv.models.preprocessing import DEFAULT_PROMPT
 from qpriv.paradigms.recipe import Schedule
 from qpriv.pruning.oracle_table import OracleMode
 from qpriv.pruning.threshold import PredictorOutput
@@ -22,6 +23,7 @@ class ThresholdTeacher(RatioModule):
     Args:
         predictor: Folder of the predictor that the sensitivity teacher exported.
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
+        prompt: Template with ``<image>`` and ``{question}``, that of the VQA model to be pruned.
         oracle_mode: ``min`` is the source's text, ``max`` the largest ratio that still answers.
         oracle_seed: Seed of the search's random scorer.
         k_min: Safety floor of the search in patches; null scales the source's 16 of 576.
@@ -40,6 +42,7 @@ class ThresholdTeacher(RatioModule):
         self,
         predictor: str = "runs/latest/sensitivity_teacher/predictor",
         backbone: str = "tiny",
+        prompt: str = DEFAULT_PROMPT,
         oracle_mode: OracleMode = "min",
         oracle_seed: int = 0,
         k_min: int | None = None,
@@ -54,6 +57,7 @@ class ThresholdTeacher(RatioModule):
             predictor,
             "sensitivity teacher",
             backbone,
+            prompt,
             oracle_mode,
             oracle_seed,
             k_min,

@@ -169,6 +169,12 @@ class VQAModule(TrainedOnly):
         return self._encode
 
     @property
+    def answer_rule(self) -> AnswerRule:
+        """Return how answers are judged: as set, or by the rule of the data set."""
+        rule: AnswerRule = self._rule or self._of_data("answer_rule", "exact")
+        return rule
+
+    @property
     def recipe(self) -> LoraRecipe:
         """Return the recipe, with the epochs and the batch size of the trainer's run."""
         batch_size = self._of_data("batch_size", self._recipe.batch_size)
@@ -254,7 +260,7 @@ class VQAModule(TrainedOnly):
 
         Where clients have adapters of their own, each answers about the images it holds.
         """
-        rule: AnswerRule = self._rule or self._of_data("answer_rule", "exact")
+        rule = self.answer_rule
         rows: list[Answered] = []
         for client, part in self.paradigm.parts(batch):
             features = self.encode(part)
@@ -322,7 +328,7 @@ class VQAModule(TrainedOnly):
         rows = self._collect()
         if self.trainer.sanity_checking:
             return
-        epoch = self.trainer.current_epoch
+        epoch, rule, prompt = self.trainer.current_epoch, self.answer_rule, self.preprocessor.prompt
         results = [
             replace(
                 result,
@@ -331,7 +337,7 @@ class VQAModule(TrainedOnly):
                 policy=self.policy.label,
                 paradigm=self.paradigm.label,
             )
-            for result in (*figures(rows, stage), *self._bytes(rows))
+            for result in (*figures(rows, stage, rule, prompt), *self._bytes(rows))
         ]
         for result in results:
             if result.value is not None:
@@ -339,6 +345,11 @@ class VQAModule(TrainedOnly):
                 self.log(name, result.value, prog_bar=name == self.monitor, batch_size=1)
         if self.trainer.is_global_zero:
             append_results(self.run_folder / "results.jsonl", results)
+            score = results[0]
+            logger.info(
+                "%s/accuracy_%s %s over %d images, asked by the prompt %r",
+                stage, rule, score.value, score.n, prompt,
+            )  # fmt: skip
 
     def _bytes(self, rows: list[Answered]) -> list[Result]:
         """Return what crossed since the last report, or would cross at the cuts."""

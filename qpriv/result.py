@@ -33,6 +33,7 @@ class Result:
         attack: Settings of the attack: threat model, budget, ``query_policy`` and the like.
         status: ``ok``, or why ``value`` is None.
         note: One sentence for the reader, such as ``short attacker``.
+        prompt: Template of the question the model was asked, where the figure depends on it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Result:
     attack: dict[str, Scalar] = field(default_factory=dict)
     status: Status = "ok"
     note: str = ""
+    prompt: str = ""
 
 
 def append_results(path: Path, results: Iterable[Result]) -> None:

@@ -42,7 +42,8 @@ class VQADataset(Dataset[VQASample]):
     ) -> None:
         self.split = split
         self.samples = samples
-        self.report = report or DataReport.of(self.name, split, samples)
+        made = self.name or (samples[0].dataset if samples else "")
+        self.report = report or DataReport.of(made, split, samples)
         self.report.count(samples)
 
     def __init_subclass__(cls) -> None:

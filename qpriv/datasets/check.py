@@ -11,6 +11,7 @@ import msgspec
 from qpriv.errors import ConfigError, DataError
 
 from .base import VQADataset
+from .conversations import Conversations
 from .dpriv.celeba import CelebA
 from .dpriv.cifar10 import CIFAR10
 from .dpriv.eurosat import EuroSAT
@@ -28,7 +29,9 @@ from .tree import MissingFileError
 from .vqa_rad import VQARAD
 from .vqav2 import VQAv2
 
-VQA_SETS: tuple[type[VQADataset], ...] = (GQA, OKVQA, VQAv2, SLAKE, VQARAD, PathVQA)
+VQA_SETS: tuple[type[VQADataset], ...] = (
+    GQA, OKVQA, VQAv2, SLAKE, VQARAD, PathVQA, Conversations,
+)  # fmt: skip
 IMAGE_SETS: tuple[type[ImageSet], ...] = (CelebA, NIHChestXray14, EuroSAT, MNIST, CIFAR10)
 
 
@@ -54,8 +57,9 @@ class DataCheck:
 
     @property
     def is_sound(self) -> bool:
-        """Return whether every image is there and readable; leaks are in the release itself."""
-        return not (self.broken or any(report.missing_images for report in self.reports))
+        """Return whether every split has rows and all images; leaks are in the release itself."""
+        lacking = (report.missing_images or not report.kept for report in self.reports)
+        return not (self.broken or any(lacking))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the check as plain types, for JSON."""

@@ -14,7 +14,7 @@ from qpriv.errors import DataError
 from .base import VQADataset
 from .files import DataFile
 from .json_stream import iter_records
-from .parquet import ParquetImage, content_id, iter_rows
+from .parquet import ParquetImage, content_id, iter_rows, mirror_files
 from .reading import draw, has_gold, infer_answer_type
 from .report import DataReport
 from .sample import AnswerType, ImageSource, VQASample
@@ -88,7 +88,7 @@ class CocoVQA(VQADataset):
     ) -> None:
         self.check_split(split)
         tree, report, names = FileTree(root), DataReport(self.name, split), self.files[split]
-        mirror = tree.matching(rf"{names.mirror}-[^/]*\.parquet")
+        mirror = mirror_files(tree, names.mirror)
         rows = self._mirror(mirror, names, report) if mirror else self._joined(tree, names, report)
         drawn = draw(rows, report, cap, seed)
         if not mirror and names.annotations:

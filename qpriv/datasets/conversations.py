@@ -38,7 +38,7 @@ class Conversations(VQADataset):
     Args:
         root: Folder or archive with the files and, anywhere below it, the images.
         split: ``train``, ``val`` or ``test``; it only names the samples.
-        file: Name of the split's file.
+        file: Name of the split's file; ``<split>.json`` where None.
         cap: Largest number of pairs, drawn by image over the whole file; all where None.
         seed: Seed of the draw.
 
@@ -52,13 +52,13 @@ class Conversations(VQADataset):
         self,
         root: str | Path,
         split: str = "train",
-        file: str = "train.json",
+        file: str | None = None,
         cap: int | None = None,
         seed: int = 0,
     ) -> None:
         self.check_split(split)
         tree, report = FileTree(root), DataReport(self.name, split)
-        rows = _pairs(tree, split, file, report)
+        rows = _pairs(tree, split, file or f"{split}.json", report)
         super().__init__(split, draw(rows, report, cap, seed), report)
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from .base import VQADataset
 from .json_stream import iter_records
-from .parquet import ParquetImage, iter_rows
+from .parquet import ParquetImage, iter_rows, mirror_files
 from .reading import draw, has_gold, infer_answer_type
 from .report import DataReport
 from .sample import AnswerType, ImageSource, VQASample
@@ -70,7 +70,7 @@ class GQA(VQADataset):
         self.check_split(split)
         tree = FileTree(root)
         report = DataReport(self.name, split)
-        parquet = tree.matching(rf"{split}_{subset}_instructions/[^/]*\.parquet")
+        parquet = mirror_files(tree, f"{split}_{subset}_instructions")
         if parquet:
             rows = _parquet_rows(tree, split, subset, report)
             image = _parquet_images(tree, split, subset, report)
@@ -99,7 +99,7 @@ def _json_rows(
 def _parquet_rows(
     tree: FileTree, split: str, subset: str, report: DataReport
 ) -> Iterator[tuple[str, _Question]]:
-    for file in tree.matching(rf"{split}_{subset}_instructions/[^/]*\.parquet"):
+    for file in mirror_files(tree, f"{split}_{subset}_instructions"):
         report.files += (file.name,)
         for _, _, question in iter_rows(file, _Question):
             report.read += 1
@@ -120,7 +120,7 @@ def _parquet_images(
     tree: FileTree, split: str, subset: str, report: DataReport
 ) -> Callable[[_Question], ImageSource]:
     found: dict[str, ImageSource] = {}
-    for file in tree.matching(rf"{split}_{subset}_images/[^/]*\.parquet"):
+    for file in mirror_files(tree, f"{split}_{subset}_images"):
         found.update(
             (picture.id, ParquetImage(file, group, row))
             for group, row, picture in iter_rows(file, _Picture)

@@ -1,6 +1,8 @@
 """Typed records out of a JSON file of any size, a few megabytes of it in memory at a time."""
 
 import re
+import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any, Generic, TypeVar
 
@@ -75,7 +77,7 @@ class _Reader(Generic[T]):
     def _read(self) -> bytes:
         try:
             return self._stream.read(_BLOCK)
-        except (EOFError, OSError, ValueError) as error:
+        except (EOFError, OSError, ValueError, zlib.error, zipfile.BadZipFile) as error:
             raise self._broken(f"the compressed data is damaged: {error}") from error
 
     def _enter(self) -> None:
@@ -148,7 +150,12 @@ class _Reader(Generic[T]):
 
     def _wrong_record(self, piece: bytes) -> DataError:
         """Return the error of the first record that has not the declared fields."""
-        raw = self._shape.decode(piece)
+        try:
+            raw = self._shape.decode(piece)
+        except (
+            msgspec.DecodeError
+        ) as error:  # wrong before the place where the JSON ends to be JSON
+            return self._broken(f"not JSON: {error}")
         for index, (key, value) in enumerate(raw.items() if self._keyed else enumerate(raw)):
             try:
                 self._record.decode(value)

@@ -16,6 +16,7 @@ from qpriv.errors import DataError
 
 from .files import DataFile, DiskFile, refuse_broken_download
 from .sample import decode_image
+from .tree import FileTree
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -45,6 +46,15 @@ class ParquetImage:
     def data(self) -> bytes:
         """Return the encoded image."""
         return _bytes(_column(self.file, self.group, self.column)[self.row].as_py())
+
+
+def mirror_files(tree: FileTree, stem: str) -> list[DataFile]:
+    """Return a split's parquet files, sorted, by the names they have on Hugging Face and off it.
+
+    Those are ``<stem>-00000-of-00002.parquet`` as uploaded, ``<stem>/0000.parquet`` as the hub
+    converts, a folder ``<stem>/`` of any parquet files, and plain ``<stem>.parquet``.
+    """
+    return tree.matching(rf"{stem}(-[^/]*|/.*)?\.parquet")
 
 
 def iter_rows(file: DataFile, row: type[T]) -> Iterator[tuple[int, int, T]]:

@@ -7,6 +7,7 @@ import msgspec
 
 from .base import VQADataset
 from .mirrors import iter_mirror
+from .parquet import mirror_files
 from .pickles import load_pickle
 from .reading import as_text, draw, has_gold, infer_answer_type
 from .report import DataReport
@@ -56,7 +57,7 @@ class PathVQA(VQADataset):
     ) -> None:
         self.check_split(split)
         tree, report = FileTree(root), DataReport(self.name, split)
-        mirror = tree.matching(rf"{_MIRROR[split]}-[^/]*\.parquet")
+        mirror = mirror_files(tree, _MIRROR[split])
         if mirror:
             rows = iter_mirror(self.name, split, mirror, report)
         else:

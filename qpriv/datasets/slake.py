@@ -9,6 +9,7 @@ import msgspec
 from .base import VQADataset
 from .json_stream import iter_records
 from .mirrors import iter_mirror
+from .parquet import mirror_files
 from .reading import as_text, draw, has_gold, parse_answer_type
 from .report import DataReport
 from .sample import VQASample
@@ -71,7 +72,7 @@ class SLAKE(VQADataset):
     ) -> None:
         self.check_split(split)
         tree, report = FileTree(root), DataReport(self.name, split)
-        mirror = tree.matching(rf"{_MIRROR[split]}-[^/]*\.parquet")
+        mirror = mirror_files(tree, _MIRROR[split])
         if mirror:
             rows = iter_mirror(self.name, split, mirror, report)
         else:

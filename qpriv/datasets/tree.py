@@ -14,6 +14,7 @@ from qpriv.errors import DataError
 from .files import DataFile, DiskFile, ZipMember, check_relative, zip_members
 from .sample import FileImage, ImageSource, MissingImage, decode_image
 
+_PACKED = frozenset({".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar"})
 _IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif"})
 
 
@@ -56,6 +57,7 @@ class FileTree:
             raise DataError("no such folder or archive", where=str(self.root), remedy="check root")
         self._files: dict[str, ZipMember | None] = {}  # None: on disk
         if self.root.is_file():
+            _check_archive(self.root)
             self._mount(self.root, PurePosixPath())
             return
         archives = []
@@ -194,6 +196,22 @@ class ImageIndex:
         if path is None:
             return MissingImage(name, f"{where}, looked for below {self._tree.root}")
         return _image(self._tree.get(path))
+
+
+def _check_archive(root: Path) -> None:
+    """Check that a root that is a file can be a ``.zip``, whatever its name.
+
+    Raises:
+        DataError: If it is not; says what to give instead.
+    """
+    if root.suffix.lower() == ".zip" or root.open("rb").read(2) == b"PK":
+        return
+    packed = root.suffix.lower() in _PACKED
+    raise DataError(
+        "a packed archive that is not a .zip" if packed else "neither a folder nor a .zip archive",
+        where=str(root),
+        remedy="unpack it and give its folder" if packed else "give the folder that holds it",
+    )
 
 
 def _image(file: DataFile) -> ImageSource:

@@ -9,6 +9,7 @@ from .base import VQADataset
 from .folds import assign_groups
 from .json_stream import iter_records
 from .mirrors import iter_mirror
+from .parquet import mirror_files
 from .reading import as_text, draw, has_gold, parse_answer_type
 from .report import DataReport
 from .sample import VQASample
@@ -68,7 +69,7 @@ class VQARAD(VQADataset):
         self.check_split(split)
         tree, report = FileTree(root), DataReport(self.name, split)
         part = "test" if split == "test" else "train"
-        mirror = tree.matching(rf"{part}-[^/]*\.parquet")
+        mirror = mirror_files(tree, part)
         rows: Iterable[tuple[str, VQASample]]
         if mirror:
             rows = iter_mirror(self.name, split, mirror, report)

@@ -177,8 +177,9 @@ class AnswerScores(Metric):
 
     Args:
         rule: How an answer is judged; it stands in the keys of `compute`.
-        question_types: Values of ``sample.meta["question_type"]`` to score apart. They are fixed
-            here so that every device sums the same ones.
+        question_types: Values of ``question_type`` or ``answer_type`` in ``sample.meta`` to score
+            apart, such as ``what`` or ``number``. They are fixed here so that every device sums
+            the same ones.
     """
 
     totals: Tensor
@@ -202,7 +203,8 @@ class AnswerScores(Metric):
             if not sample.answer:
                 self.without_gold += 1
                 continue
-            names = {"", sample.answer_type.lower(), str(sample.meta.get("question_type", ""))}
+            own = (str(sample.meta.get(kind, "")) for kind in ("question_type", "answer_type"))
+            names = {"", sample.answer_type.lower(), *own}
             rows = [row for row, group in enumerate(self.groups) if group in names]
             self.totals[rows] += score_sample(prediction, sample, self.rule)
             self.counts[rows] += 1

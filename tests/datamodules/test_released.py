@@ -84,7 +84,7 @@ def test_leaks_are_logged_or_stop(tmp_path, caplog):
 def test_missing_images_stop_at_setup_or_are_dropped_with_a_count(tmp_path, caplog):
     root = slake.write_release(tmp_path)
     (root / "imgs/xmlab1/source.jpg").unlink()
-    with pytest.raises(DataError, match=r"images of 3 of 6 questions .*xmlab1.*missing_images"):
+    with pytest.raises(DataError, match=r"images of 3 of 6 samples .*xmlab1.*missing_images"):
         SLAKE(root=str(root)).setup("fit")
     module = SLAKE(root=str(root), missing_images="drop")
     with caplog.at_level(logging.INFO):

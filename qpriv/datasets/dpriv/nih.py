@@ -115,7 +115,12 @@ def _listed(tree: FileTree, name: str) -> frozenset[str] | None:
 
 def _csv(file: DataFile) -> list[list[str]]:
     text = read_data(file).decode("utf-8-sig", errors="replace")
-    return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if any(row)]
+    lines = csv.reader(io.StringIO(text, newline=""))
+    try:
+        return [[cell.strip() for cell in row] for row in lines if any(row)]
+    except csv.Error as error:
+        place = f"{file.name}, line {lines.line_num}"
+        raise DataError(f"not a table: {error}", where=place, remedy=_REMEDY) from error
 
 
 def _table(file: DataFile) -> Iterator[dict[str, str]]:
@@ -157,14 +162,25 @@ def _age(text: str, report: DataReport) -> float | None:
 
 def _boxes(tree: FileTree) -> dict[str, tuple[tuple[str, Box], ...]]:
     """Return the finding boxes of the images that have some; the file writes *Infiltrate*."""
-    file = tree.find("BBox_List_2017.csv")
     boxes: dict[str, tuple[tuple[str, Box], ...]] = {}
-    for name, finding, *sides in (row[:6] for row in (_csv(file)[1:] if file else [])):
-        label = "Infiltration" if finding == "Infiltrate" else finding
-        boxes[name] = (*boxes.get(name, ()), (label, _box(sides)))
+    if (file := tree.find("BBox_List_2017.csv")) is None:
+        return boxes
+    for number, row in enumerate(_csv(file)[1:], start=2):
+        if (box := _box(row[2:6])) is None:
+            raise DataError(
+                f"not image, finding and the four numbers of a box: {', '.join(row[:6])}",
+                where=f"{file.name}, line {number}",
+                remedy="the file ends early or was edited: download it again, or remove it",
+            )
+        label = "Infiltration" if row[1] == "Infiltrate" else row[1]
+        boxes[row[0]] = (*boxes.get(row[0], ()), (label, box))
     return boxes
 
 
-def _box(sides: Sequence[str]) -> Box:
-    left, top, width, height = (float(side) for side in sides)
-    return round(left), round(top), round(left + width), round(top + height)
+def _box(sides: Sequence[str]) -> Box | None:
+    """Return a box given by its corner and its size, None where that is not four numbers."""
+    try:
+        left, top, width, height = (float(side) for side in sides)
+        return round(left), round(top), round(left + width), round(top + height)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,131 @@
+"""`SideChannelProbe`: at epoch ends, what message sizes and kept places tell by themselves."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from callbacks.probe import OnError, Probe, Visit
+from qpriv.attacks.side_channel import (
+    VIEWS,
+    SideChannel,
+    View,
+    side_channel_report,
+    threat_model,
+    watch,
+)
+from qpriv.attacks.threat import Positions
+from qpriv.boundary.padding import check_bucket
+from qpriv.datasets.sample import VQASample
+from qpriv.errors import ConfigError
+from qpriv.result import Result
+
+
+class SideChannelProbe(Probe):
+    """Tells question type, answer and face from sizes and kept places, without an activation.
+
+    A classifier learns on the attacker's own samples, which go through the victim's own policy,
+    and is scored on private ones. Figures are ``attack/side_channel/<target>_from_<view>_<name>``
+    with targets ``question_type``, ``answer`` and ``sensitive``, the views of
+    `qpriv.attacks.side_channel` and the names of `prediction_report`: accuracy, majority, their
+    paired difference (gain), and balanced accuracy.
+
+    Args:
+        every_n_epochs: Measure after every n-th epoch, and after the last one.
+        max_samples: Private samples to tell the targets of.
+        auxiliary_samples: Samples the attacker learns on.
+        positions: Whether there is an attacker who knows which patches were kept; with
+            ``unknown`` it sees them only where positions with gaps crossed.
+        bucket: Messages are filled to a multiple of so many tokens, as by the paradigm's setting.
+        seed: Seed of the attack.
+        max_seconds: Not used: classifiers of a few numbers have no budget.
+        on_error: ``warn`` or ``stop``.
+        log_private: Has no effect: nothing private is shown.
+        audit_isolation: Hash the victim before and after.
+
+    Raises:
+        ConfigError: If a number is out of its range.
+    """
+
+    name: ClassVar[str] = "side_channel"
+
+    def __init__(
+        self,
+        every_n_epochs: int = 1,
+        max_samples: int | None = 1000,
+        auxiliary_samples: int | None = 2000,
+        positions: Positions = "known",
+        bucket: int = 1,
+        seed: int = 0,
+        max_seconds: float = 600.0,
+        on_error: OnError = "warn",
+        log_private: bool = False,
+        audit_isolation: bool = False,
+    ) -> None:
+        super().__init__(
+            every_n_epochs=every_n_epochs,
+            max_samples=max_samples,
+            seed=seed,
+            max_seconds=max_seconds,
+            on_error=on_error,
+            log_private=log_private,
+            audit_isolation=audit_isolation,
+        )
+        check_bucket(bucket)
+        if auxiliary_samples is not None and auxiliary_samples < 1:
+            raise ConfigError(
+                f"auxiliary_samples is {auxiliary_samples}", remedy="choose 1 or more, or null"
+            )
+        self.auxiliary_samples, self.positions = auxiliary_samples, positions
+        self.bucket = bucket
+
+    def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
+        """Return the one attack: sizes are the same at every cut."""
+        return [["sizes"]]
+
+    def measure(self, item: str, visit: Visit) -> list[Result]:
+        """Learn on the attacker's samples and tell the targets of the private ones."""
+        known = list(visit.data.auxiliary())[: self.auxiliary_samples]
+        private = list(visit.data.targets())[: self.max_samples]
+        if not known or not private:
+            raise ConfigError("no auxiliary or no target samples", remedy="check the data module")
+        report = side_channel_report(
+            known,
+            self._watched(visit, known),
+            private,
+            self._watched(visit, private),
+            bucket=self.bucket,
+            seed=visit.seed,
+        )
+        return [self._named(result, private[0]) for result in report]
+
+    def _watched(self, visit: Visit, samples: Sequence[VQASample]) -> SideChannel:
+        victim = visit.victim
+        return watch(
+            victim.model,
+            victim.policy,
+            samples,
+            encode=victim.encode,
+            positions_known=self.positions == "known",
+        )
+
+    def _named(self, result: Result, sample: VQASample) -> Result:
+        return replace(
+            result,
+            name=f"attack/side_channel/{result.name}",
+            dataset=f"{sample.dataset}/{sample.split}",
+            attack={
+                **threat_model(_view(result.name), self.bucket).settings(),
+                "bucket": self.bucket,
+                **result.attack,
+            },
+        )
+
+
+def _view(name: str) -> View:
+    """Return the view in a figure's name.
+
+    >>> _view("answer_from_kept_count_gain")
+    'kept_count'
+    """
+    told = name.split("_from_")[1]
+    return next(view for view in VIEWS if told.startswith(view))

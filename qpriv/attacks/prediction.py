@@ -1,0 +1,184 @@
+"""How well a hidden attribute was told: against majority and chance, with intervals by group.
+
+Shared by attacks that end in a classifier: one learns on the attacker's own samples and is scored
+on private ones. Groups (images, patients) are never split, neither in choosing the classifier nor
+in the intervals.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import config_context
+from sklearn.base import ClassifierMixin
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from qpriv.metrics.intervals import Weights, bootstrap_interval, weighted_mean
+from qpriv.result import Result, Scalar
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+FOLDS = 3
+TREES = 30
+MIN_SAMPLES = 30
+"""With fewer samples of its own an attacker learns nothing, and gets no figure."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a classifier said about private samples.
+
+    Args:
+        likeliest: The class it holds most likely, ``[n]``.
+        balanced: The class whose share it raises most above that of the attacker's own samples,
+            which is the best guess where every class counts the same, ``[n]``.
+        classifier: Which classifier was chosen.
+    """
+
+    likeliest: NDArray[np.str_]
+    balanced: NDArray[np.str_]
+    classifier: str
+
+
+def learn_and_tell(
+    known: Floats, labels: Sequence[str], groups: Sequence[str], asked: Floats, seed: int = 0
+) -> Told:
+    """Train the best of three classifiers on known samples and ask it about others.
+
+    A random forest on the raw numbers, a logistic regression on standardised ones, and the
+    majority, chosen by log-loss over folds of whole groups.
+
+    Args:
+        known: Inputs of the attacker's own samples, ``[m, f]``.
+        labels: Their classes.
+        groups: Their images or patients.
+        asked: Inputs of private samples, ``[n, f]``.
+        seed: Seed of the forest.
+    """
+    classes = np.asarray(labels)
+    # checking the forest's settings tree by tree takes longer than growing the trees
+    with config_context(skip_parameter_validation=True, assume_finite=True):
+        chosen = _choose(known, classes, groups, seed)
+        model = _candidates(seed)[chosen].fit(known, classes)
+        shares = np.asarray(model.predict_proba(asked))
+    prior = np.asarray([np.mean(classes == name) for name in model.classes_])
+    return Told(
+        model.classes_[shares.argmax(axis=1)],
+        model.classes_[(shares / prior).argmax(axis=1)],
+        chosen,
+    )
+
+
+def majority(labels: Sequence[str]) -> str:
+    """Return the most frequent class; of equals the first in the alphabet.
+
+    >>> majority(["b", "a", "b", "a"])
+    'a'
+    """
+    return min(Counter(labels).items(), key=lambda item: (-item[1], item[0]))[0]
+
+
+def prediction_report(
+    name: str, told: Told, truth: Sequence[str], known: Sequence[str], groups: Sequence[str]
+) -> list[Result]:
+    """Return what a classifier is worth on private samples, each figure with its interval.
+
+    ``<name>_accuracy``; ``<name>_majority``, the accuracy of always saying the attacker's most
+    frequent class; ``<name>_gain``, their difference, paired by sample: something leaks where its
+    interval lies above zero; ``<name>_balanced_accuracy``, the mean over classes of the share
+    that is told right, whose ``chance`` is one over their number. The last sees a leak that the
+    first, with one frequent class, does not.
+
+    Args:
+        name: What is told, such as ``answer_from_kept_count``.
+        told: What the classifier said.
+        truth: The private classes, ``[n]``.
+        known: The classes of the attacker's own samples.
+        groups: Images or patients of the private samples.
+    """
+    classes = np.asarray(truth)
+    right = (told.likeliest == classes).astype(np.float64)
+    usual = (classes == majority(known)).astype(np.float64)
+    balanced = _balanced(told.balanced == classes, classes)
+    settings: dict[str, Scalar] = {
+        "classes": len(set(truth)),
+        "chance": 1 / max(1, len(set(truth))),
+        "classifier": told.classifier,
+        "known": len(known),
+    }
+    figures: dict[str, Callable[[Weights], float]] = {
+        "accuracy": partial(weighted_mean, right),
+        "majority": partial(weighted_mean, usual),
+        "gain": partial(weighted_mean, right - usual),
+        "balanced_accuracy": balanced,
+    }
+    return [
+        Result(
+            name=f"{name}_{suffix}",
+            value=statistic(np.ones(len(classes), dtype=np.int64)),
+            n=len(set(groups)),
+            ci=bootstrap_interval(groups, statistic),
+            attack=settings,
+        )
+        for suffix, statistic in figures.items()
+    ]
+
+
+def nothing_to_tell(name: str, why: str) -> Result:
+    """Return the figure of an attribute that these samples do not have."""
+    return Result(name=f"{name}_accuracy", value=None, n=0, status="not applicable", note=why)
+
+
+def _candidates(seed: int) -> dict[str, ClassifierMixin]:
+    return {
+        "forest": RandomForestClassifier(TREES, min_samples_leaf=5, random_state=seed),
+        "logistic": make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=300)),
+        "majority": DummyClassifier(),
+    }
+
+
+def _choose(inputs: Floats, classes: NDArray[np.str_], groups: Sequence[str], seed: int) -> str:
+    """Return the name of the classifier with the least loss on groups it did not learn from."""
+    folds = min(FOLDS, len(set(groups)))
+    if folds < 2:
+        return "majority"
+    losses: defaultdict[str, float] = defaultdict(float)
+    for learned, held in GroupKFold(folds).split(inputs, classes, groups):
+        if len(set(classes[learned])) < 2:
+            return "majority"
+        for name, model in _candidates(seed).items():
+            model.fit(inputs[learned], classes[learned])
+            losses[name] += _loss(model, inputs[held], classes[held])
+    return min(losses, key=lambda name: losses[name])
+
+
+def _loss(model: ClassifierMixin, inputs: Floats, classes: NDArray[np.str_]) -> float:
+    """Return the summed negative log share of the true class, at least one in a thousand."""
+    shares = model.predict_proba(inputs)
+    columns = {name: column for column, name in enumerate(model.classes_)}
+    of_truth = [
+        shares[row, columns[name]] if name in columns else 0.0 for row, name in enumerate(classes)
+    ]
+    return float(-np.log(np.maximum(of_truth, 1e-3)).sum())
+
+
+def _balanced(right: Bools, classes: NDArray[np.str_]) -> Callable[[Weights], float]:
+    """Return the mean over classes of the share that is right, as a function of weights."""
+    members = (classes[None] == np.unique(classes)[:, None]).astype(np.float64)
+    hits = members * right
+
+    def statistic(weights: Weights) -> float:
+        counts = members @ weights
+        drawn = counts > 0
+        return float((hits @ weights)[drawn] @ (1 / counts[drawn]) / drawn.sum())
+
+    return statistic

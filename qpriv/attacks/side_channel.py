@@ -1,0 +1,233 @@
+"""Side channels of pruning: what sizes and kept places tell, without one activation.
+
+A policy that decides by question and image makes the number of kept tokens ``k_b`` depend on
+both. It crosses in the open: a server needs the lengths for its attention mask, and a bystander
+reads them off the sizes of encrypted messages. Which patches were kept says even more, since
+holes gather where something sensitive is.
+
+Each view is what one attacker sees of one sample; `text_length` is what crosses with pruning off
+as well, so that what pruning adds can be told from what was there before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qpriv.boundary.padding import filled
+from qpriv.boundary.transcript import Kind, Transcript
+from qpriv.datasets.sample import VQASample
+from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.paradigms.centralized import Encode
+from qpriv.pruning.policy import PruningPolicy
+from qpriv.result import Result
+
+from .observation import batches, observe
+from .prediction import MIN_SAMPLES, Floats, learn_and_tell, nothing_to_tell, prediction_report
+from .threat import ThreatModel
+
+View = Literal["text_length", "message_size", "kept_count", "token_counts", "kept_places"]
+"""``text_length``: text tokens of question and answer. ``message_size``: all tokens of the
+message, filled up to the bucket, as the size of an encrypted message tells. ``kept_count``:
+``k_b`` alone. ``token_counts``: both counts. ``kept_places``: both, and which patches."""
+
+VIEWS: tuple[View, ...] = get_args(View)
+Target = Literal["question_type", "answer", "sensitive"]
+"""``sensitive``: whether anything sensitive, such as a face, is in the picture."""
+
+TARGETS: tuple[Target, ...] = get_args(Target)
+CUT = 0
+"""Sizes are the same at every cut, and before the first layer nothing has to be computed."""
+
+
+@dataclass(frozen=True)
+class SideChannel:
+    """What of a training step is no activation, a row a sample.
+
+    Args:
+        text: Tokens that are not of the image, ``[n]``.
+        kept: Kept image tokens, ``[n]``.
+        places: Which patches these are, ``[n, N]`` bool; None where nobody was told.
+    """
+
+    text: Tensor
+    kept: Tensor
+    places: Tensor | None
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self.text)
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """Return the views there is something to see in."""
+        return VIEWS if self.places is not None else VIEWS[:-1]
+
+    def seen(self, view: View, bucket: int = 1) -> Floats:
+        """Return the inputs of a classifier, ``[n, f]``."""
+        if view == "message_size":
+            sizes = [filled(int(length), bucket) for length in self.text + self.kept]
+            return np.asarray(sizes, dtype=np.float64)[:, None]
+        columns = {
+            "text_length": [self.text],
+            "kept_count": [self.kept],
+            "token_counts": [self.text, self.kept],
+            "kept_places": [self.text, self.kept, *self._columns()],
+        }[view]
+        return torch.stack([column.double() for column in columns], dim=1).numpy()
+
+    def _columns(self) -> Sequence[Tensor]:
+        if self.places is None:
+            raise ValueError("this transcript does not tell which patches were kept")
+        return self.places.unbind(dim=1)
+
+
+def read_side_channel(
+    transcript: Transcript, cut: int, num_patches: int, kept: Sequence[Tensor] | None = None
+) -> SideChannel:
+    """Return the sizes in a transcript, and the kept places where it holds or one is told them.
+
+    Args:
+        transcript: What crossed, with its tensors stored.
+        cut: The cut that is watched.
+        num_patches: Number of patches ``N`` before pruning.
+        kept: Kept patches of each sample, for an attacker whose threat model grants them; None
+            reads them off the positions, if positions with gaps crossed.
+
+    Raises:
+        ValueError: If the transcript counted bytes and kept no rows.
+    """
+    passes = transcript.select(cut)
+    if not passes or any(not message.rows for message in passes):
+        raise ValueError(f"the transcript holds no rows at cut {cut}: record it with store=True")
+    lengths = torch.tensor([len(row) for message in passes for row in message.rows])
+    spans = torch.tensor([span for message in passes for span in message.spans])
+    counts = spans[:, 1] - spans[:, 0]
+    places = places_in(transcript, cut) if kept is None else kept
+    mask = None if places is None else torch.zeros(len(counts), num_patches, dtype=torch.bool)
+    if mask is not None and places is not None:
+        for row, indices in enumerate(places):
+            mask[row, indices.cpu().long()] = True
+    return SideChannel(lengths - counts, counts, mask)
+
+
+def places_in(transcript: Transcript, cut: int) -> list[Tensor] | None:
+    """Return the kept patches of each sample, ``[k_i]``, if every pass sent positions with gaps.
+
+    Tokens before the image count from zero, so an image token's position less that of the first
+    patch is its patch.
+    """
+    passes = transcript.select(cut)
+    sent = transcript.select(cut, Kind.POSITIONS)
+    if not sent or len(sent) != len(passes):
+        return None
+    return [
+        positions[start:stop] - start
+        for message, told in zip(passes, sent, strict=True)
+        for positions, (start, stop) in zip(told.rows, message.spans, strict=True)
+    ]
+
+
+def watch(
+    model: VisionLanguageModel,
+    policy: PruningPolicy,
+    samples: Sequence[VQASample],
+    *,
+    encode: Encode | None = None,
+    positions_known: bool = True,
+    batch_size: int = 64,
+) -> SideChannel:
+    """Return what crosses beside the activations when a client trains on some samples.
+
+    Args:
+        model: The model; none of its decoder layers runs.
+        policy: The client's pruning policy.
+        samples: What it trains on.
+        encode: The frozen encoders or a cache of them.
+        positions_known: Whether the attacker is told which patches were kept.
+        batch_size: Samples of one pass.
+    """
+    parts = []
+    for part in batches(samples, batch_size):
+        seen = observe(model, policy, part, CUT, encode=encode, batch_size=batch_size)
+        kept = seen.kept if positions_known else None
+        parts.append(read_side_channel(seen.transcript, CUT, model.num_patches, kept))
+    places = [part.places for part in parts if part.places is not None]
+    return SideChannel(
+        torch.cat([part.text for part in parts]),
+        torch.cat([part.kept for part in parts]),
+        torch.cat(places) if len(places) == len(parts) else None,
+    )
+
+
+def threat_model(view: View, bucket: int = 1) -> ThreatModel:
+    """Return who sees a view, and what they hold."""
+    sees = {
+        "text_length": "number of text tokens",
+        "message_size": f"size of encrypted messages, in steps of {bucket} tokens",
+        "kept_count": "number of kept tokens",
+        "token_counts": "numbers of text and of kept tokens",
+        "kept_places": "numbers of tokens and kept patches",
+    }
+    return ThreatModel(
+        attacker="outsider" if view == "message_size" else "server",
+        auxiliary="labelled in-domain samples through the same policy",
+        positions="known" if view == "kept_places" else "unknown",
+        access=sees[view],
+    )
+
+
+def truth_of(target: Target, samples: Sequence[VQASample]) -> list[str] | None:
+    """Return the class of every sample, or None where the data set does not know it."""
+    if target == "answer":
+        return [sample.answer for sample in samples]
+    if target == "sensitive":
+        boxes = [sample.sensitive_boxes for sample in samples]
+        known = [str(bool(own)).lower() for own in boxes if own is not None]
+    else:
+        known = [str(s.meta["question_type"]) for s in samples if "question_type" in s.meta]
+    return known if len(known) == len(samples) else None
+
+
+def side_channel_report(
+    auxiliary: Sequence[VQASample],
+    known: SideChannel,
+    private: Sequence[VQASample],
+    asked: SideChannel,
+    *,
+    targets: Sequence[Target] = TARGETS,
+    bucket: int = 1,
+    seed: int = 0,
+) -> list[Result]:
+    """Return how well each view tells each target, with the names of `prediction_report`.
+
+    Args:
+        auxiliary: The attacker's own samples.
+        known: What crosses for them.
+        private: The private samples; they go to the metric alone.
+        asked: What crossed for them.
+        targets: What is told.
+        bucket: Messages are filled to a multiple of so many tokens.
+        seed: Seed of the classifiers.
+    """
+    groups = [sample.group_id for sample in auxiliary]
+    owners = [sample.group_id for sample in private]
+    report = []
+    for target in targets:
+        labels, truth = truth_of(target, auxiliary), truth_of(target, private)
+        for view in asked.views:
+            name = f"{target}_from_{view}"
+            if labels is None or truth is None:
+                report.append(nothing_to_tell(name, f"these samples have no {target}"))
+            elif len(labels) < MIN_SAMPLES or len(set(labels)) < 2:
+                why = f"{len(labels)} samples of {len(set(labels))} classes to learn from"
+                report.append(nothing_to_tell(name, why))
+            else:
+                told = learn_and_tell(
+                    known.seen(view, bucket), labels, groups, asked.seen(view, bucket), seed
+                )
+                report += prediction_report(name, told, truth, labels, owners)
+    return report

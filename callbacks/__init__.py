@@ -2,15 +2,19 @@
 
 from .extraction import ExtractionProbe
 from .fora import ForaProbe
+from .irrelevant_questions import IrrelevantQuestionProbe
 from .membership import MembershipProbe
 from .probe import Probe, ProbeError
 from .sensitivity import SensitivityProbe
+from .side_channel import SideChannelProbe
 
 __all__ = (
     "ExtractionProbe",
     "ForaProbe",
+    "IrrelevantQuestionProbe",
     "MembershipProbe",
     "Probe",
     "ProbeError",
     "SensitivityProbe",
+    "SideChannelProbe",
 )

@@ -71,18 +71,14 @@ class SideChannel:
         if view == "message_size":
             sizes = [filled(int(length), bucket) for length in self.text + self.kept]
             return np.asarray(sizes, dtype=np.float64)[:, None]
-        columns = {
-            "text_length": [self.text],
-            "kept_count": [self.kept],
-            "token_counts": [self.text, self.kept],
-            "kept_places": [self.text, self.kept, *self._columns()],
-        }[view]
+        columns = {"text_length": [self.text], "kept_count": [self.kept]}.get(
+            view, [self.text, self.kept]
+        )
+        if view == "kept_places":
+            if self.places is None:
+                raise ValueError("this transcript does not tell which patches were kept")
+            columns = [*columns, *self.places.unbind(dim=1)]
         return torch.stack([column.double() for column in columns], dim=1).numpy()
-
-    def _columns(self) -> Sequence[Tensor]:
-        if self.places is None:
-            raise ValueError("this transcript does not tell which patches were kept")
-        return self.places.unbind(dim=1)
 
 
 def read_side_channel(

@@ -1,0 +1,275 @@
+"""Questions that the picture cannot answer: does the model make something up, or does it refuse?
+
+Three kinds (source section on probes): a question about *another* image, a *nonsense* question,
+and one with a *false premise* (it asks about a thing that is not there). An answer that holds a
+phrase of the refusal set R is a refusal, any other answer that is not empty a hallucination. The
+image's own question is asked as well, because a model that refuses everything would look well.
+
+The phrases are data (``irrelevant_questions.json``), in English and Chinese, and can be replaced.
+A question about another image may happen to fit this one (*how many shapes are there?*); it is
+never one that the data set asks about this image.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+import numpy as np
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+from qpriv.datasets.sample import VQASample
+from qpriv.errors import DataError
+from qpriv.metrics.intervals import wilson_interval
+from qpriv.result import Result
+
+from .observation import batches
+from .query import QueryAccess
+from .threat import ThreatModel
+
+Kind = Literal["own", "cross_image", "nonsense", "false_premise"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+THREAT = ThreatModel(attacker="outsider", auxiliary="questions", access="queries")
+
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+
+
+class Phrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is asked in one language, and what counts as a refusal in it.
+
+    Args:
+        refusals: The refusal set R.
+        nonsense: Whole questions without a meaning.
+        premises: Questions with ``{thing}`` in them.
+        things: Things no picture of the data set is likely to show.
+    """
+
+    refusals: tuple[str, ...]
+    nonsense: tuple[str, ...]
+    premises: tuple[str, ...]
+    things: tuple[str, ...]
+
+
+Language = str
+"""ISO 639-1 code."""
+
+
+def load_phrases(path: Path | None = None) -> dict[Language, Phrases]:
+    """Return the phrases of every language, the shipped ones where no file is named.
+
+    Raises:
+        DataError: If the file is missing or holds something else.
+    """
+    source = files("qpriv.attacks") / "irrelevant_questions.json" if path is None else path
+    try:
+        phrases = msgspec.json.decode(source.read_bytes(), type=dict[str, Phrases])
+    except (OSError, msgspec.DecodeError) as error:
+        raise DataError(
+            f"no phrases: {error}",
+            where=str(source),
+            remedy="give refusals, nonsense, premises and things for each language",
+        ) from error
+    empty = [name for name, own in phrases.items() if not all(msgspec.structs.astuple(own))]
+    if empty or not phrases:
+        raise DataError(f"a list of {empty or 'every language'} is empty", where=str(source))
+    return phrases
+
+
+class RefusalSet:
+    """Finds phrases of R in an answer, as whole phrases.
+
+    Case, punctuation, apostrophes and spaces do not count. A phrase in an alphabet must begin and
+    end with a word of the answer; Chinese has no spaces, and a phrase counts wherever it stands.
+
+    >>> refusals = RefusalSet(["can't tell", "unknown", "不知道"])
+    >>> [refusals.found(text) for text in ("I CAN'T tell.", "unknowns", "我不知道。")]
+    [True, False, True]
+    """
+
+    def __init__(self, phrases: Sequence[str]) -> None:
+        plain = [_plain(phrase) for phrase in phrases]
+        self._chinese = tuple(_close(phrase) for phrase in plain if _CHINESE.search(phrase))
+        self._words = tuple(f" {phrase} " for phrase in plain if not _CHINESE.search(phrase))
+
+    def found(self, answer: str) -> bool:
+        """Return whether an answer holds a phrase of the set."""
+        plain = _plain(answer)
+        return any(phrase in f" {plain} " for phrase in self._words) or any(
+            phrase in _close(plain) for phrase in self._chinese
+        )
+
+
+def irrelevant(
+    kind: Kind,
+    samples: Sequence[VQASample],
+    phrases: Mapping[Language, Phrases],
+    seed: int = 0,
+) -> list[VQASample]:
+    """Return the samples with another question each; what they are known by stays.
+
+    Args:
+        kind: Which question; ``own`` changes nothing.
+        samples: Samples, whose languages the questions follow.
+        phrases: What is asked, by language.
+        seed: Seed of the draws.
+
+    Raises:
+        DataError: If there are no phrases in a sample's language, or there is no other image to
+            take a question from.
+    """
+    if kind == "own":
+        return list(samples)
+    rng = np.random.default_rng([seed, KINDS.index(kind)])
+    said: dict[str, set[str]] = {}
+    for sample in samples:
+        said.setdefault(sample.group_id, set()).update((sample.question, *sample.answers))
+    changed = []
+    for sample in samples:
+        about = said[sample.group_id]
+        if kind == "cross_image":
+            question = _of_another_image(sample, samples, about, rng)
+        else:
+            question = _made_up(kind, _of_language(sample.lang, phrases), about, rng)
+        changed.append(replace(sample, question=question))
+    return changed
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What became of some questions.
+
+    Args:
+        answers: What the model said.
+        kept: The patches that crossed for them, ``[n, N]`` bool.
+        sensitivity: Highest sensitivity of a patch, ``[n]``; None where the policy scores none.
+    """
+
+    answers: tuple[str, ...]
+    kept: Tensor
+    sensitivity: Tensor | None
+
+
+@torch.no_grad()
+def ask(access: QueryAccess, samples: Sequence[VQASample], max_new_tokens: int = 20) -> Asked:
+    """Ask the model through the policy, and keep what the policy decided."""
+    answers, kept, highest = list[str](), list[Tensor](), list[Tensor]()
+    for part in batches(samples, access.batch_size):
+        batch = access.model.preprocessor(part).to(access.model.device)
+        features = access.encode(batch)
+        decision = access.policy.decide(features, part)
+        answers += access.model.answer(batch, features, decision, max_new_tokens)
+        access.count += len(part)
+        kept.append(decision.mask)
+        if decision.sensitivity is not None:
+            highest.append(decision.sensitivity.amax(dim=1).cpu())
+    scored = len(highest) == len(kept) and len(kept) > 0
+    return Asked(tuple(answers), torch.cat(kept), torch.cat(highest) if scored else None)
+
+
+def privacy_subset(sensitivity: Tensor, size: int) -> Tensor:
+    """Return the rows with the highest maximum patch sensitivity, in their order; ties go first.
+
+    Args:
+        sensitivity: Highest sensitivity of a patch of each image, ``[n]``.
+        size: Number of rows ``N``; fewer where there are fewer.
+
+    >>> privacy_subset(torch.tensor([0.2, 0.9, 0.1, 0.9]), 2).tolist()
+    [1, 3]
+    """
+    order = sensitivity.sort(descending=True, stable=True).indices
+    return order[:size].sort().values
+
+
+def answer_report(kind: Kind, answers: Sequence[str], refusals: RefusalSet) -> list[Result]:
+    """Return rates with Wilson intervals: one question an image, so rows are independent.
+
+    ``<kind>_refusal_rate``, ``<kind>_empty_rate``, and for questions that the picture cannot
+    answer ``<kind>_hallucination_rate``; the three add up to one.
+
+    Args:
+        kind: What was asked.
+        answers: What was said, one answer an image.
+        refusals: The refusal set.
+    """
+    empty = [not answer.strip() for answer in answers]
+    refused = [refusals.found(answer) for answer in answers]
+    counts = {"refusal_rate": sum(refused), "empty_rate": sum(empty)}
+    if kind != "own":
+        counts["hallucination_rate"] = len(answers) - sum(refused) - sum(empty)
+    return [
+        Result(
+            name=f"{kind}_{name}",
+            value=count / len(answers),
+            n=len(answers),
+            ci=wilson_interval(count, len(answers)),
+        )
+        for name, count in counts.items()
+    ]
+
+
+def _of_another_image(
+    sample: VQASample, samples: Sequence[VQASample], about: set[str], rng: Generator
+) -> str:
+    """Return a question about another image that nobody asks about this one."""
+    others = sorted(
+        {
+            other.question
+            for other in samples
+            if other.group_id != sample.group_id
+            and other.lang == sample.lang
+            and other.question not in about
+        }
+    )
+    if not others:
+        raise DataError(
+            "no other image is asked another question",
+            where=sample.key,
+            remedy="give more samples",
+        )
+    return _pick(others, rng)
+
+
+def _made_up(kind: Kind, phrases: Phrases, about: set[str], rng: Generator) -> str:
+    if kind == "nonsense":
+        return _pick(phrases.nonsense, rng)
+    words = {word for text in about for word in _plain(text).split()}
+    text = " ".join(_plain(text) for text in about)
+    absent = [
+        thing
+        for thing in phrases.things
+        if not words & set(_plain(thing).split()) and _plain(thing) not in text
+    ]
+    if not absent:
+        raise DataError("every thing is spoken of here", where=", ".join(sorted(about)))
+    return _pick(phrases.premises, rng).replace("{thing}", _pick(absent, rng))
+
+
+def _of_language(lang: str, phrases: Mapping[Language, Phrases]) -> Phrases:
+    if lang not in phrases:
+        raise DataError(
+            f"no phrases in language {lang!r}",
+            where=", ".join(phrases),
+            remedy="name a file with that language",
+        )
+    return phrases[lang]
+
+
+def _pick(options: Sequence[str], rng: Generator) -> str:
+    return options[int(rng.integers(len(options)))]
+
+
+def _plain(text: str) -> str:
+    """Return words in lower case, without apostrophes, with one space where anything else was."""
+    whole = unicodedata.normalize("NFKC", text).casefold()
+    whole = re.sub(r"['\u2019\u02bc`]", "", whole)
+    return " ".join(re.findall(r"\w+", whole))
+
+
+def _close(text: str) -> str:
+    return text.replace(" ", "")

@@ -14,8 +14,10 @@ A packet is checked before anything is computed from it, and refused with a `Tra
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -115,6 +117,23 @@ class Party:
         """Take an optimiser step, clipped by the squared norm of all parties together."""
         scale_gradients(self.trained, total, self.recipe.clip)
         self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def state(self) -> dict[str, Any]:
+        """Return what the party must remember between rounds."""
+        return {
+            "weights": [weight.detach().clone() for weight in self.trained],
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+        }
+
+    @torch.no_grad()
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state` returned; what is under way is forgotten."""
+        for weight, value in zip(self.trained, state["weights"], strict=True):
+            weight.copy_(value)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
         self.optimizer.zero_grad()
 
 
@@ -270,6 +289,11 @@ class BodyServer(Server):
     """Layers between two cuts; sees activations and gradients, and nothing else."""
 
     _open: tuple[TokenLayout, Tensor, Tensor] | None = None
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state` returned; what is under way is forgotten."""
+        super().load_state(state)
+        self._open = None
 
     def _forward(self, packet: Packet) -> Packet:
         layout = self._layout(packet)

@@ -161,21 +161,22 @@ class Federated(Paradigm):
             store: Keep the adapters in the transcript and not only their sizes.
         """
         parameters = _trained(run.model)
-        start = {name: value.detach().clone() for name, value in _named(run.model).items()}
+        start = named_weights(run.model)
         clients, rank, world = self.clients_of_round(run.seed), _rank(), _world()
         adapters: list[dict[str, Tensor]] = []
         counts, reports = {}, {}
         for place, client in enumerate(clients):
             count = torch.zeros(1, dtype=torch.int64, device=run.model.device)
             if place % world == rank:
-                report = self._train_client(run, client, batches, rates)
+                own = [dict(self.parts(batch)).get(client) for batch in batches]
+                report = self.train_client(run, client, own, rates)
                 count.fill_(0 if report is None else report.samples)
                 if report is not None:
                     reports[client] = report
-            adapters.append(_from_rank(_named(run.model), place % world))
+            adapters.append(_from_rank(named_weights(run.model), place % world))
             counts[client] = int(_broadcast(count, place % world))
             _restore(parameters, list(start.values()))
-        mean, error = self._average(start, adapters, list(counts.values()))
+        mean, error = self.averaged(start, adapters, list(counts.values()))
         transcript = _transcript(start, adapters, counts, store)
         return RoundOutcome(mean, reports, counts, error, transcript)
 
@@ -198,17 +199,26 @@ class Federated(Paradigm):
         """Take the batches of the open round that were drawn before the run was stopped."""
         self._pending, self.missing = list(batches), 0
 
-    def _train_client(
-        self, run: Run, client: int, batches: Sequence[VQABatch], rates: Sequence[float]
+    def train_client(
+        self, run: Run, client: int, batches: Sequence[VQABatch | None], rates: Sequence[float]
     ) -> StepReport | None:
-        """Train the model's adapter as one client does; None if none of the rows is its own."""
+        """Train the model's adapter as one client does in a round.
+
+        Args:
+            run: What is trained.
+            client: The client.
+            batches: Its own rows of every local step's batch; None where it has none.
+            rates: The learning rate of each local step.
+
+        Returns:
+            What it saw; None if none of the rows was its own.
+        """
         parameters = _trained(run.model)
         optimizer: Optimizer = run.recipe.optimizer(parameters)
         if self.local_optimizer == "sgd":
             optimizer = SGD(parameters, lr=run.recipe.learning_rate)
         reports = []
-        for number, (batch, rate) in enumerate(zip(batches, rates, strict=True)):
-            own = dict(self.parts(batch)).get(client)
+        for number, (own, rate) in enumerate(zip(batches, rates, strict=True)):
             if own is None:
                 continue
             optimizer.param_groups[0]["lr"] = rate
@@ -226,9 +236,16 @@ class Federated(Paradigm):
         optimizer.zero_grad()
         return merge_reports(reports) if reports else None
 
-    def _average(
+    def averaged(
         self, start: dict[str, Tensor], adapters: list[dict[str, Tensor]], counts: list[int]
     ) -> tuple[dict[str, Tensor], float]:
+        """Return the adapter of the next round, and its error as in `RoundOutcome`.
+
+        Args:
+            start: The adapter of this round, kept where nobody has trained.
+            adapters: What the clients of the round made of it, in their order.
+            counts: Samples that each has trained on.
+        """
         taking = [(own, float(n)) for own, n in zip(adapters, counts, strict=True) if n]
         if not taking:
             return start, 0.0
@@ -239,13 +256,24 @@ class Federated(Paradigm):
         return mean, product_error(mean, states, weights)
 
 
-def _named(model: VisionLanguageModel) -> dict[str, Tensor]:
+def named_weights(model: VisionLanguageModel) -> dict[str, Tensor]:
     """Return copies of the trained weights, named without the adapter, as in a PEFT folder."""
-    return {
-        name.removeprefix("llava.").replace(".default.weight", ".weight"): value.detach().clone()
-        for name, value in model.named_parameters()
-        if value.requires_grad
-    }
+    return {_peft_name(n): v.detach().clone() for n, v in _named_parameters(model)}
+
+
+@torch.no_grad()
+def load_weights(model: VisionLanguageModel, weights: Mapping[str, Tensor]) -> None:
+    """Overwrite the trained weights by what `named_weights` returned."""
+    for name, parameter in _named_parameters(model):
+        parameter.copy_(weights[_peft_name(name)])
+
+
+def _named_parameters(model: VisionLanguageModel) -> list[tuple[str, nn.Parameter]]:
+    return [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+
+
+def _peft_name(name: str) -> str:
+    return name.removeprefix("llava.").replace(".default.weight", ".weight")
 
 
 def _trained(model: VisionLanguageModel) -> list[nn.Parameter]:

@@ -88,6 +88,11 @@ class Split(Paradigm):
         self._cuts = cuts
         return cuts
 
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Return where `place` has put the cuts."""
+        return self._cuts
+
     def check_processes(self, count: int) -> None:
         """Refuse more than one process.
 
@@ -133,6 +138,13 @@ class Split(Paradigm):
             for parameter in adapter_parameters(model, name):
                 # PEFT freezes what is inactive, and checkpoints hold what is not frozen
                 parameter.requires_grad_(True)
+
+    def become(self, model: VisionLanguageModel, client: int) -> None:
+        """Make a model that of one client alone: the adapters of the others are not there."""
+        self.activate(model, client)
+        for name in self.adapters():
+            if name not in (SERVER, self._adapter_of(client)):
+                model.llava.delete_adapter(name)
 
     def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
         """Return AdamW with a group of parameters for each party."""

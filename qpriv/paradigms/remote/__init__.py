@@ -1,0 +1,21 @@
+"""Training by parties that are processes of their own, on machines of their own."""
+
+from .federated_guest import FederatedGuest
+from .federated_host import FederatedHost
+from .guest import Guest
+from .host import Host
+from .snapshots import Snapshots
+from .split_guest import SplitGuest
+from .split_host import SplitHost
+from .terms import terms_of
+
+__all__ = (
+    "FederatedGuest",
+    "FederatedHost",
+    "Guest",
+    "Host",
+    "Snapshots",
+    "SplitGuest",
+    "SplitHost",
+    "terms_of",
+)

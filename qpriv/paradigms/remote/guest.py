@@ -1,0 +1,96 @@
+"""`Guest`: a client's side of a run. It outlives the server's restarts, and its own."""
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from qpriv.transport import ConnectionLost, Link, Packet, TransportError
+
+logger = logging.getLogger(__name__)
+
+_SHORTEST, _LONGEST = 0.02, 2.0
+"""Seconds between two questions whether it is one's turn."""
+
+RoundEnd = Callable[[int, float | None], None]
+"""Told the round, and the loss if this client has trained in it."""
+
+
+class Guest(ABC):
+    """Takes part in a run until its last round is done.
+
+    Args:
+        connect: Opens a line to the server.
+        terms: What it agrees on with the server.
+        patience: Seconds it waits for a server that is gone.
+        on_round: Called after every round.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Link],
+        terms: Mapping[str, str],
+        patience: float = 600.0,
+        on_round: RoundEnd = lambda number, loss: None,
+    ) -> None:
+        self.connect, self.terms, self.patience = connect, terms, patience
+        self.on_round = on_round
+        self.kinds: Counter[str] = Counter()
+        """Bytes of tensors that crossed, by ``kind/direction``, what was repeated included."""
+        self.frames: Counter[str] = Counter()
+        """Bytes of whole frames, by direction."""
+
+    def run(self) -> None:
+        """Train with the others, from where this client stands, to the end.
+
+        Raises:
+            ConnectionLost: If the server stays away for longer than the patience.
+            TransportError: If the server refuses something.
+        """
+        self._heard = time.monotonic()
+        while True:
+            try:
+                with self.connect() as link:
+                    try:
+                        self._visit(link)
+                        return
+                    finally:
+                        self.kinds += link.kinds
+                        self.frames += link.frames
+            except ConnectionLost as error:
+                if time.monotonic() - self._heard > self.patience:
+                    raise
+                logger.info("%s; trying again", error)
+                time.sleep(min(_LONGEST, self.patience / 10))
+
+    def _visit(self, link: Link) -> None:
+        welcome = link(Packet("hello", note=self.terms))
+        self._heard = time.monotonic()
+        try:
+            numbers = int(welcome.note["rounds"]), int(welcome.note["steps"])
+        except (KeyError, ValueError) as error:
+            raise TransportError("the server does not say how long the run is") from error
+        self.attend(link, welcome.round, *numbers)
+        link(Packet("done"))
+
+    @abstractmethod
+    def attend(self, link: Link, done: int, rounds: int, steps: int) -> None:
+        """Train the rounds that are left.
+
+        Args:
+            link: The line to the server.
+            done: Rounds that the server knows this client to have finished.
+            rounds: Rounds of the run.
+            steps: Optimiser steps that every schedule spans.
+        """
+
+    def wait(self, link: Link, number: int) -> Packet:
+        """Return the server's answer once there is something to do in a round."""
+        pause = _SHORTEST
+        while (answer := link(Packet("begin", round=number))).verb == "wait":
+            self._heard = time.monotonic()
+            time.sleep(pause)
+            pause = min(_LONGEST, 1.5 * pause)
+        self._heard = time.monotonic()
+        return answer

@@ -1,0 +1,79 @@
+"""`Snapshots`: where a party stood after each round, so that a kill costs no finished one."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from qpriv.errors import CheckpointError
+
+_KEPT = 2
+"""A client may be one round ahead of what its server had time to note, and then steps back."""
+
+
+class Snapshots:
+    """Numbered states in a folder: each is whole or absent, and the last two are kept.
+
+    Args:
+        folder: Where they lie; made if it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers that are there, ascending."""
+        return sorted(int(path.stem) for path in self.folder.glob("*.pt") if path.stem.isdigit())
+
+    def write(self, number: int, state: Mapping[str, Any]) -> None:
+        """Write a state and force it to the disk; older ones go.
+
+        Raises:
+            CheckpointError: If the disk does not take it.
+        """
+        draft = self._path(number).with_suffix(".part")
+        try:
+            with draft.open("wb") as file:
+                torch.save(dict(state), file)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._path(number))
+        # torch reports a full disk as RuntimeError from its own writer
+        except (OSError, RuntimeError) as error:
+            raise CheckpointError(
+                f"cannot write the state of round {number}: {error}",
+                where=str(self.folder),
+                remedy="free space, then start this party again: no finished round is lost",
+            ) from error
+        for old in self.numbers()[:-_KEPT]:
+            self._path(old).unlink()
+
+    def read(self, number: int) -> dict[str, Any]:
+        """Return a state, its tensors on the CPU.
+
+        Raises:
+            CheckpointError: If it is not there, or not readable.
+        """
+        try:
+            state: dict[str, Any] = torch.load(
+                self._path(number), map_location="cpu", weights_only=True
+            )
+        except Exception as error:  # torn zip files and foreign pickles fail in many ways
+            raise CheckpointError(
+                f"there is no readable state of round {number}, but of {self.numbers() or 'none'}",
+                where=str(self.folder),
+                remedy="give the folder this party has trained in, or start all parties anew",
+            ) from error
+        return state
+
+    def forget_after(self, number: int) -> None:
+        """Remove the states of later rounds, which will be trained again."""
+        for later in self.numbers():
+            if later > number:
+                self._path(later).unlink()
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:08d}.pt"

@@ -210,6 +210,11 @@ class VQADataModule(SplitDataModule[VQASample]):
         dataset = self.read(split)
         return [dataset[index] for index in range(len(cast(Sized, dataset)))]
 
+    def is_whole(self, split: Split) -> bool:
+        """Return whether a split has every row of the release: none capped, none dropped."""
+        dataset = self.read(split)
+        return isinstance(dataset, VQADataset) and not dataset.report.dropped
+
     def members(self) -> Sequence[VQASample]:
         """Return the samples that are trained on."""
         return self.samples("train")

@@ -133,7 +133,9 @@ class ReleasedVQA(VQADataModule):
         name = self._name(split)
         release = self._release(name or "train")
         samples, report = release.samples, replace(release.report, split=split)
-        report.dropped = report.dropped.copy()
+        report.dropped, report.notes = report.dropped.copy(), [*report.notes]
+        if name not in (None, split):
+            report.notes.append(f"the release calls this split {name}")
         if self.source.val_split is None and split != "test":
             shares = [1 - self.val_fraction, self.val_fraction]
             folds = split_by_group(samples, shares, _CARVING_SEED, "val")

@@ -311,10 +311,12 @@ class VQAModule(TrainedOnly):
         samples = read("test") if read else []
         if not samples or not all(has_server(sample.dataset) for sample in samples):
             return
-        if missing := sum(sample.key not in answers for sample in samples):
+        if not self._of_data("is_whole", None)("test"):
+            logger.warning("no submission.json: a cap or missing images left questions out")
+        elif missing := sum(sample.key not in answers for sample in samples):
             logger.warning("no submission.json: %d questions were not answered", missing)
-            return
-        write_submission(self.run_folder / "submission.json", samples, answers)
+        else:
+            write_submission(self.run_folder / "submission.json", samples, answers)
 
     def _of_data(self, name: str, default: Any) -> Any:  # noqa: ANN401 - several settings
         """Return a setting of the trainer's DataModule, if it has one."""

@@ -20,6 +20,8 @@ from .tree import FileTree
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+# how pyarrow stumbles over damaged files; a string that is no UTF-8 is a ValueError
+_BROKEN = (pa.ArrowException, OSError, ValueError, LookupError, MemoryError)
 _ROWS = 1024  # rows decoded at a time
 _GROUPS_HELD = 2  # row groups whose images a process keeps
 
@@ -44,8 +46,15 @@ class ParquetImage:
         )
 
     def data(self) -> bytes:
-        """Return the encoded image."""
-        return _bytes(_column(self.file, self.group, self.column)[self.row].as_py())
+        """Return the encoded image.
+
+        Raises:
+            DataError: If the file is damaged there.
+        """
+        try:
+            return _bytes(_column(self.file, self.group, self.column)[self.row].as_py())
+        except _BROKEN as error:
+            raise _damaged(self.file, error) from error
 
 
 def mirror_files(tree: FileTree, stem: str) -> list[DataFile]:
@@ -80,8 +89,8 @@ def iter_rows(file: DataFile, row: type[T]) -> Iterator[tuple[int, int, T]]:
     columns = [field.name for field in fields if field.name in present]
     for group in range(parquet.num_row_groups):
         index = 0
-        for batch in _batches(parquet, file, group, columns):
-            for values in batch.to_pylist():
+        for rows in _batches(parquet, file, group, columns):
+            for values in rows:
                 yield group, index, _convert(values, row, f"{file.name}, row {index}")
                 index += 1
 
@@ -100,7 +109,7 @@ def open_parquet(file: DataFile) -> pq.ParquetFile:
     source = file.path if isinstance(file, DiskFile) else io.BytesIO(file.read())
     try:
         return pq.ParquetFile(source)
-    except (pa.ArrowException, OSError) as error:
+    except _BROKEN as error:
         with file.open() as stream:
             refuse_broken_download(stream.read(512), file.name)
         raise _damaged(file, error) from error
@@ -108,10 +117,11 @@ def open_parquet(file: DataFile) -> pq.ParquetFile:
 
 def _batches(
     parquet: pq.ParquetFile, file: DataFile, group: int, columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[list[dict[str, Any]]]:
     try:
-        yield from parquet.iter_batches(_ROWS, row_groups=[group], columns=columns)
-    except (pa.ArrowException, OSError) as error:
+        for batch in parquet.iter_batches(_ROWS, row_groups=[group], columns=columns):
+            yield batch.to_pylist()
+    except _BROKEN as error:
         raise _damaged(file, error) from error
 
 
@@ -119,7 +129,7 @@ def _batches(
 def _column(file: DataFile, group: int, column: str) -> pa.ChunkedArray:
     try:
         return open_parquet(file).read_row_group(group, columns=[column]).column(0)
-    except (pa.ArrowException, OSError) as error:
+    except _BROKEN as error:
         raise _damaged(file, error) from error
 
 

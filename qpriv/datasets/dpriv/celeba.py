@@ -54,8 +54,7 @@ class CelebA(ImageSet):
 def _images(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
     attributes = _list_file(tree, "list_attr_celeba")
     partition = dict(_rows(_list_file(tree, "list_eval_partition"), 1))
-    identities = tree.find("identity_CelebA.txt", "identity_CelebA.csv")
-    identity_of = dict(_rows(identities, 1)) if identities else {}
+    identity_of = _identities(tree)
     report.files = (attributes.name,)
     images, names = tree.images(), _attribute_names(attributes, report)
     for image_id, values in _rows(attributes, NUM_ATTRIBUTES):
@@ -64,7 +63,9 @@ def _images(tree: FileTree, split: str, report: DataReport) -> Iterator[Labelled
         if where != split:
             report.drop(f"belongs to {where}" if where else "not in the partition file")
             continue
-        person = identity_of.get(image_id, [""])[0]
+        person = identity_of.get(image_id, "")
+        if identity_of and not person:
+            report.repaired["image without an identity, a group of its own"] += 1
         yield LabelledImage(
             dataset="CelebA",
             split=split,
@@ -74,6 +75,17 @@ def _images(tree: FileTree, split: str, report: DataReport) -> Iterator[Labelled
             labels=tuple(name for name, value in zip(names, values, strict=True) if value == "1"),
             meta={"identity": int(person) if person.isdecimal() else None},
         )
+
+
+def _identities(tree: FileTree) -> dict[str, str]:
+    """Return who is in each image; nothing where the file is not there."""
+    file = tree.find("identity_CelebA.txt", "identity_CelebA.csv")
+    if file is None:
+        return {}
+    identity_of = {image_id: person for image_id, (person,) in _rows(file, 1)}
+    if not identity_of:
+        raise DataError("no line such as `000001.jpg 2880`", where=file.name, remedy=_REMEDY)
+    return identity_of
 
 
 def _list_file(tree: FileTree, stem: str) -> DataFile:

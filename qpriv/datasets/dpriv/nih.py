@@ -109,8 +109,12 @@ def _splits(tree: FileTree, rows: Sequence[dict[str, str]], report: DataReport) 
 
 
 def _listed(tree: FileTree, name: str) -> frozenset[str] | None:
-    file = tree.find(name)
-    return frozenset(read_data(file).decode().split()) if file else None
+    if (file := tree.find(name)) is None:
+        return None
+    names = read_data(file).decode("utf-8", errors="replace").split()
+    if wrong := next((word for word in names if not word.endswith(".png")), None):
+        raise DataError(f"{wrong!r} is no image name", where=file.name, remedy=_REMEDY)
+    return frozenset(names)
 
 
 def _csv(file: DataFile) -> list[list[str]]:
@@ -165,7 +169,9 @@ def _boxes(tree: FileTree) -> dict[str, tuple[tuple[str, Box], ...]]:
     boxes: dict[str, tuple[tuple[str, Box], ...]] = {}
     if (file := tree.find("BBox_List_2017.csv")) is None:
         return boxes
-    for number, row in enumerate(_csv(file)[1:], start=2):
+    for number, row in enumerate(_csv(file), start=1):
+        if number == 1 and row[0] == "Image Index":
+            continue
         if (box := _box(row[2:6])) is None:
             raise DataError(
                 f"not image, finding and the four numbers of a box: {', '.join(row[:6])}",

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -72,8 +72,9 @@ class Candidates:
 class MembershipProbe(Probe):
     """Shadow models, two thresholds, LiRA and RMIA, beside a baseline that never asks.
 
-    Shadow models have the victim's recipe, policy and set size and are trained once; after each
-    of their epochs they answer the questions that the victim will be asked after that epoch.
+    Shadow models have the victim's recipe, policy and set size and are trained once, whatever the
+    number of query policies; after each of their epochs that counts they answer the questions
+    that the victim will be asked after that epoch.
     Figures are ``attack/membership/<name>`` with the names of `attack_report`; those of the
     shadow attack have no prefix, the others ``loss_``, ``calibrated_``, ``lira_`` and ``rmia_``;
     ``blind_auc`` is the baseline. Where its interval lies above 0.5 every figure says so in its
@@ -84,7 +85,7 @@ class MembershipProbe(Probe):
         max_samples: Members asked about, and non-members as well; TPR at 1 % FPR needs 1000.
         shadows: Number of shadow models.
         query_policy: Which tokens a query keeps: the victim's own mask (``same``), all (``off``),
-            or a random mask of the same size drawn anew (``resampled``).
+            or a random mask of the same size drawn anew (``resampled``); or several of them.
         question_types: Ask only about samples of these types; None for all.
         seed: Seed of the attack.
         max_seconds: No third or later shadow model is begun when this time is over.
@@ -93,7 +94,7 @@ class MembershipProbe(Probe):
         audit_isolation: Hash the victim before and after.
 
     Raises:
-        ConfigError: If there are fewer than two shadows.
+        ConfigError: If there are fewer than two shadows or no query policy.
     """
 
     name: ClassVar[str] = "membership"
@@ -103,7 +104,7 @@ class MembershipProbe(Probe):
         every_n_epochs: int = 1,
         max_samples: int | None = 1000,
         shadows: int = 4,
-        query_policy: QueryPolicy = "same",
+        query_policy: QueryPolicy | tuple[QueryPolicy, ...] = "same",
         question_types: tuple[str, ...] | None = None,
         seed: int = 0,
         max_seconds: float = 3600.0,
@@ -122,7 +123,11 @@ class MembershipProbe(Probe):
         )
         if shadows < 2:
             raise ConfigError(f"shadows is {shadows}", remedy="choose 2 or more")
-        self.shadows, self.query_policy = shadows, query_policy
+        if not query_policy:
+            raise ConfigError("query_policy is empty", remedy="choose same, off or resampled")
+        self.shadows = shadows
+        several = (query_policy,) if isinstance(query_policy, str) else tuple(query_policy)
+        self.query_policies: tuple[QueryPolicy, ...] = several
         self.question_types = question_types
 
     def check(self, victim: Victim, data: AttackData) -> None:
@@ -145,19 +150,23 @@ class MembershipProbe(Probe):
             self._train_shadow(int(item.removeprefix("shadow=")), visit)
             return []
         candidates = self._candidates(visit.data)
-        signals = self._signals(visit, candidates)
         blind = self._blind(candidates)
-        report = [blind]
+        return [
+            self._named(figure, query, candidates, len(self._shadows(visit)), blind.note)
+            for query in self.query_policies
+            for figure in [blind, *self._attacked(visit, candidates, query)]
+        ]
+
+    def _attacked(
+        self, visit: Visit, candidates: Candidates, query: QueryPolicy
+    ) -> Iterator[Result]:
+        signals = self._signals(visit, candidates, query)
         for prefix, attack in ATTACKS.items():
             found = attack(signals)
             figures = attack_report(
                 found.scores, candidates.is_member, candidates.groups, threshold=found.threshold
             )
-            report += [replace(figure, name=prefix + figure.name) for figure in figures]
-        return [
-            self._named(figure, visit, candidates, len(signals.shadows), blind.note)
-            for figure in report
-        ]
+            yield from (replace(figure, name=prefix + figure.name) for figure in figures)
 
     def _candidates(self, data: AttackData) -> Candidates:
         chosen = [self._of_types(rows) for rows in (data.members(), data.nonmembers())]
@@ -180,7 +189,8 @@ class MembershipProbe(Probe):
             population,
             draw_shadow_set(population, visit.data.members(), seed),
             self._candidates(visit.data).asked,
-            self.query_policy,
+            self.query_policies,
+            self._epochs(visit),
             seed,
         )
         write_atomically(path, shadow.to_bytes())
@@ -190,20 +200,29 @@ class MembershipProbe(Probe):
         victim, data = visit.victim, visit.data
         keys = [sample.key for sample in (*data.members(), *self._candidates(data).asked)]
         shared = (victim.recipe, victim.policy.label, victim.model.backbone, victim.seed, keys)
-        digest = hashlib.sha256(repr(shared).encode()).hexdigest()[:10]
+        asked = self.query_policies, self._epochs(visit)
+        digest = hashlib.sha256(repr((shared, asked)).encode()).hexdigest()[:10]
         return visit.folder / f"shadows-{digest}" / f"shadow={number}.npz"
 
-    def _signals(self, visit: Visit, candidates: Candidates) -> ShadowSignals:
+    def _epochs(self, visit: Visit) -> list[int]:
+        """Return after which of a shadow's epochs it is asked: those after which the victim is."""
+        total = visit.victim.recipe.epochs
+        due = {e for e in range(total) if (e + 1) % self.every_n_epochs == 0 or e + 1 == total}
+        return sorted(due | {_shadow_epoch(visit)})
+
+    def _shadows(self, visit: Visit) -> list[Shadow]:
         paths = [self._shadow_path(number, visit) for number in range(self.shadows)]
-        shadows = [Shadow.from_bytes(path.read_bytes()) for path in paths if path.exists()]
-        victim = visit.victim
+        return [Shadow.from_bytes(path.read_bytes()) for path in paths if path.exists()]
+
+    def _signals(self, visit: Visit, candidates: Candidates, query: QueryPolicy) -> ShadowSignals:
+        shadows, victim = self._shadows(visit), visit.victim
         access = QueryAccess(
-            victim.model, victim.policy, self.query_policy, encode=victim.encode, seed=visit.seed
+            victim.model, victim.policy, query, encode=victim.encode, seed=visit.seed
         )
         asked = [*candidates.members, *candidates.nonmembers]
         return ShadowSignals(
             access.score(asked),
-            tuple(shadow.replies[min(visit.epoch, len(shadow.replies) - 1)] for shadow in shadows),
+            tuple(shadow.replies[query, _shadow_epoch(visit)] for shadow in shadows),
             np.stack([shadow.inside for shadow in shadows]),
         )
 
@@ -216,7 +235,7 @@ class MembershipProbe(Probe):
         return replace(auc, name="blind_auc", note=note)
 
     def _named(
-        self, figure: Result, visit: Visit, candidates: Candidates, shadows: int, flag: str
+        self, figure: Result, query: QueryPolicy, candidates: Candidates, shadows: int, flag: str
     ) -> Result:
         threat = ThreatModel(
             attacker="outsider", auxiliary="samples of the same task", access="queries"
@@ -234,7 +253,7 @@ class MembershipProbe(Probe):
             dataset=f"{member.dataset}/{member.split}",
             attack={
                 **threat.settings(),
-                "query_policy": self.query_policy,
+                "query_policy": query,
                 "shadows": shadows,
                 "members": len(candidates.members),
                 "nonmembers": len(candidates.nonmembers),
@@ -242,3 +261,8 @@ class MembershipProbe(Probe):
             },
             note="; ".join(note for note in notes if note),
         )
+
+
+def _shadow_epoch(visit: Visit) -> int:
+    """Return the epoch of a shadow model that is held against the victim's."""
+    return min(visit.epoch, visit.victim.recipe.epochs - 1)

@@ -262,7 +262,9 @@ class Probe(L.Callback, ABC):
 
 
 def metrics_of(results: Sequence[Result]) -> dict[str, float]:
-    """Return the finite figures by name; what shares a name gets its cut or number appended.
+    """Return the finite figures by name; what shares a name is told apart by its setting.
+
+    By its cut, by its query policy, or else by its number.
 
     >>> metrics_of([Result(name="a", value=1.0, n=1), Result(name="b", value=None, n=0)])
     {'a': 1.0}
@@ -272,7 +274,8 @@ def metrics_of(results: Sequence[Result]) -> dict[str, float]:
     for number, result in enumerate(results):
         if result.value is None or not torch.isfinite(torch.tensor(result.value)):
             continue
-        suffix = f"/{result.attack.get('cut', number)}" if counts[result.name] > 1 else ""
+        told = result.attack.get("cut", result.attack.get("query_policy", number))
+        suffix = f"/{told}" if counts[result.name] > 1 else ""
         metrics[result.name + suffix] = float(result.value)
     return metrics
 

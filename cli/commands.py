@@ -46,17 +46,19 @@ def report(words: Sequence[str]) -> None:
 
 
 def study(words: Sequence[str]) -> None:
-    """Run what is not yet done of a study, in this process, and report."""
+    """Run what is not yet done of a study, and report."""
     parser = _parser("study", "Run a grid of fits over seeds; stopped, it goes on where it was.")
     parser.add_argument("--config", type=Path, required=True, help="the study's YAML")
     parser.add_argument("--out", type=Path, default=None, help="where its runs lie")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, in own processes")
     given = parser.parse_args(words)
     from qpriv.reporting.study import run_study
 
     from . import training
 
     config = Path(training.shipped(str(given.config)))
-    outcome = run_study(config, given.out or Path("runs") / config.stem, training.run)
+    out = given.out or Path("runs") / config.stem
+    outcome = run_study(config, out, training.run, jobs=given.jobs)
     if outcome.report is not None:
         print(f"report: {outcome.report}")
     if outcome.exit_code:

@@ -1,7 +1,7 @@
 """Shadow models: victims of the attacker's own, of which it knows what they were trained on."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,29 +17,35 @@ from .victim import Victim
 
 @dataclass(frozen=True)
 class Shadow:
-    """What one shadow model said after each of its epochs.
+    """What one shadow model said, through each query policy, after those of its epochs that count.
 
     Args:
         inside: Which of the ``n`` samples asked about it was trained on.
-        replies: Its replies about all of them, one entry an epoch.
+        replies: Its replies about all of them, by query policy and epoch.
     """
 
     inside: NDArray[np.bool_]
-    replies: tuple[Replies, ...]
+    replies: Mapping[tuple[QueryPolicy, int], Replies]
 
     def to_bytes(self) -> bytes:
         """Return the shadow as the content of an ``.npz`` file."""
         buffer = io.BytesIO()
-        columns = np.stack([np.stack(reply.columns()) for reply in self.replies])
-        np.savez(buffer, inside=self.inside, columns=columns)
+        np.savez(
+            buffer,
+            inside=self.inside,
+            policies=np.asarray([policy for policy, _ in self.replies]),
+            epochs=np.asarray([epoch for _, epoch in self.replies]),
+            columns=np.stack([np.stack(replies.columns()) for replies in self.replies.values()]),
+        )
         return buffer.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         """Return what `to_bytes` wrote."""
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            replies = tuple(Replies(*epoch) for epoch in arrays["columns"])
-            return cls(arrays["inside"], replies)
+            keys = zip(arrays["policies"].tolist(), arrays["epochs"].tolist(), strict=True)
+            replies = [Replies(*columns) for columns in arrays["columns"]]
+            return cls(arrays["inside"], dict(zip(keys, replies, strict=True)))
 
 
 def train_shadow(
@@ -47,10 +53,11 @@ def train_shadow(
     population: Sequence[VQASample],
     trained_on: Sequence[int],
     asked: Sequence[VQASample],
-    query_policy: QueryPolicy,
+    query_policies: Sequence[QueryPolicy],
+    epochs: Container[int],
     seed: int,
 ) -> Shadow:
-    """Fine-tune a shadow model by the victim's recipe and ask it after every epoch.
+    """Fine-tune a shadow model by the victim's recipe and ask it what the victim is asked.
 
     The victim's own adapter rests meanwhile and is what it was afterwards.
 
@@ -59,20 +66,30 @@ def train_shadow(
         population: The attacker's samples.
         trained_on: Rows of the population to train on.
         asked: Samples to ask about.
-        query_policy: Which tokens a query keeps.
+        query_policies: Which tokens a query keeps; every question is asked through each.
+        epochs: After which epochs it is asked, counted from 0.
         seed: Seed of adapter, order and queries.
     """
-    access = QueryAccess(victim.model, victim.policy, query_policy, encode=victim.encode, seed=seed)
+    accesses = {
+        policy: QueryAccess(victim.model, victim.policy, policy, encode=victim.encode, seed=seed)
+        for policy in query_policies
+    }
     chosen = [population[row] for row in trained_on]
-    replies: list[Replies] = []
+    replies: dict[tuple[QueryPolicy, int], Replies] = {}
+
+    def ask(epoch: int) -> None:
+        if epoch in epochs:
+            for policy, access in accesses.items():
+                replies[policy, epoch] = access.score(asked)
+
     fine_tune(
         victim.model,
         chosen,
         victim.policy,
         victim.recipe,
         seed,
-        on_epoch_end=lambda epoch: replies.append(access.score(asked)),
+        on_epoch_end=ask,
         encode=victim.encode,
     )
     keys = {sample.key for sample in chosen}
-    return Shadow(np.asarray([sample.key in keys for sample in asked]), tuple(replies))
+    return Shadow(np.asarray([sample.key in keys for sample in asked]), replies)

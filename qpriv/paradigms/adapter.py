@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from peft import PeftModel
 
@@ -17,6 +18,14 @@ def activate(model: VisionLanguageModel, adapters: Sequence[str]) -> None:
     """Make some adapters of a model the ones it computes with, and no others."""
     model.llava.base_model.set_adapter(list(adapters))
     model.llava.active_adapter = adapters[0]
+
+
+def export_adapters(model: VisionLanguageModel, adapters: Sequence[str], folder: Path) -> None:
+    """Write adapters as PEFT folders: ``default`` into the folder, others into one each."""
+    for name in adapters:
+        # the name a person can load it by, not the folder it was loaded from
+        model.llava.peft_config[name].base_model_name_or_path = model.backbone.llava
+    model.llava.save_pretrained(folder, selected_adapters=list(adapters))
 
 
 @contextmanager
@@ -42,8 +51,8 @@ def fresh_adapter(model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> 
         if before is None:
             model.remove_lora()
         else:
+            activate(model, before)  # first: PEFT warns when it deletes the active one
             model.llava.delete_adapter(SHADOW)
-            activate(model, before)
         for name, value in model.named_parameters():
             value.requires_grad_(flags[name][0])
             value.grad = flags[name][1]

@@ -1,12 +1,14 @@
 """Studies through their public function, with a fit that is only a stand-in."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from qpriv.errors import ConfigError
 from qpriv.reporting.study import Forecast, cells, read_study, run_study
+from qpriv.reporting.study.workers import Fit
 from qpriv.result import read_results
 
 from . import fakes
@@ -71,7 +73,7 @@ def _folder(arguments: list[str]) -> Path:
     return Path(next(a for a in arguments if a.startswith(prefix)).removeprefix(prefix))
 
 
-def study(config: Path, fit: FakeFit, **given) -> tuple:
+def study(config: Path, fit: Fit, **given) -> tuple:
     said: list[str] = []
     outcome = run_study(config, config.parent.parent / "out", fit, echo=said.append, **given)
     return outcome, said
@@ -257,6 +259,43 @@ def test_a_study_that_cannot_work_is_refused_before_anything_runs(config, old, n
     with pytest.raises(ConfigError, match=message):
         study(config, fit)
     assert fit.calls == []
+
+
+def fit_apart(arguments: list[str]) -> None:
+    """Stands in for ``qpriv fit`` in a process of its own."""
+    folder = _folder(arguments)
+    print(f"fitting {folder.name}")
+    if folder.name == "student-seed0":
+        raise RuntimeError("no luck")
+    fakes.write_run(folder, [fakes.result("accuracy", 0.8, half=0.1)])
+    (folder / "process").write_text(str(os.getpid()))
+
+
+def test_several_at_a_time_run_in_their_own_processes_and_wait_for_what_they_need(config):
+    outcome, said = study(config, fit_apart, jobs=2)
+    out = config.parent.parent / "out"
+    assert outcome.failed == {"student-seed0": "RuntimeError: no luck"}
+    assert sorted(outcome.done) == sorted({*ALL} - {*ALL[1:4]})
+    assert outcome.done.index("teacher-seed1") < outcome.done.index("student-seed1")
+    assert outcome.blocked == ["vqa-off-seed0", "vqa-dtp-seed0"]
+    assert str(os.getpid()) not in {path.read_text() for path in out.glob("*/process")}
+    assert (out / "vqa-dtp-seed1" / "log.txt").read_text() == "fitting vqa-dtp-seed1\n"
+    assert any("left, 2 runs at a time" in line and "8.0" in line for line in said)
+
+
+def die(arguments: list[str]) -> None:
+    """Stands in for a run whose process the system kills."""
+    os._exit(9)
+
+
+def test_a_killed_process_is_told_of(config):
+    with pytest.raises(ConfigError, match="process of a run was killed"):
+        study(config, die, jobs=2)
+
+
+def test_no_jobs_are_refused(config):
+    with pytest.raises(ConfigError, match="jobs is 0"):
+        study(config, FakeFit(), jobs=0)
 
 
 def test_a_missing_study_is_refused(tmp_path):

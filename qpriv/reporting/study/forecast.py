@@ -14,10 +14,11 @@ class Forecast:
     Args:
         cells: All runs of the study.
         observed: Minutes that finished runs took, by key.
+        jobs: Runs at a time.
     """
 
-    def __init__(self, cells: Sequence[Cell], observed: Mapping[str, float]) -> None:
-        self.cells, self.observed = cells, dict(observed)
+    def __init__(self, cells: Sequence[Cell], observed: Mapping[str, float], jobs: int = 1) -> None:
+        self.cells, self.observed, self.jobs = cells, dict(observed), jobs
 
     def minutes(self, cell: Cell) -> float:
         """Return what a run takes, or took."""
@@ -32,13 +33,14 @@ class Forecast:
 
     @property
     def left(self) -> float:
-        """Return the minutes of all runs that are not done."""
-        return sum(self.minutes(cell) for cell in self.cells if cell.key not in self.observed)
+        """Return the minutes until all runs are done."""
+        left = [self.minutes(cell) for cell in self.cells if cell.key not in self.observed]
+        return sum(left) / self.jobs
 
     @property
     def whole(self) -> float:
         """Return the minutes of the whole study."""
-        return sum(self.minutes(cell) for cell in self.cells)
+        return sum(self.minutes(cell) for cell in self.cells) / self.jobs
 
     @property
     def _factor(self) -> float:
@@ -56,4 +58,5 @@ class Forecast:
             done = sum(cell.key in self.observed for cell in own)
             minutes = sum(self.minutes(cell) for cell in own)
             lines.append(f"{stage:<{width}}  {len(own):4d}  {done:4d}  {minutes:7.1f}")
-        return "\n".join([*lines, f"{'left':<{width}}  {'':4}  {'':4}  {self.left:7.1f}"])
+        name = "left" if self.jobs == 1 else f"left, {self.jobs} runs at a time"
+        return "\n".join([*lines, f"{name:<{width + 12}}  {self.left:7.1f}"])

@@ -1,8 +1,9 @@
-"""`run_study`: every run of a grid, one after the other; stopped and started again at will."""
+"""`run_study`: every run of a grid, one or several at a time; stopped and started again at will."""
 
 import time
-import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,11 +17,10 @@ from ..run_folder import CellRecord, read_run
 from ..text import format_evidence
 from .config import Cell, Study, cells, read_study
 from .forecast import Forecast
+from .workers import Fit, attempt, workers, write
 
-Fit = Callable[[list[str]], None]
 Echo = Callable[[str], None]
 
-_INTERRUPTED = 130  # exit code of a program that was stopped by Ctrl-C
 # a report is rewritten when its making would take at most this share of the time
 _REPORT_SHARE = 0.1
 
@@ -59,7 +59,7 @@ class Outcome:
         return 1 if self.failed or self.blocked else 0
 
 
-def run_study(config: Path, out: Path, fit: Fit, *, echo: Echo = print) -> Outcome:
+def run_study(config: Path, out: Path, fit: Fit, *, jobs: int = 1, echo: Echo = print) -> Outcome:
     """Run what is not yet done of a study, and write its report.
 
     A finished run is skipped; one that was killed goes on from its last checkpoint; one that
@@ -70,33 +70,58 @@ def run_study(config: Path, out: Path, fit: Fit, *, echo: Echo = print) -> Outco
         config: The study's YAML.
         out: Folder that holds the run folders, ``report.html`` and ``results.jsonl``.
         fit: Runs ``qpriv`` with these arguments; raises, or exits with a code, where it fails.
+        jobs: Runs at a time. Several run in processes of their own, share the cores between
+            them, and print to ``log.txt`` in their run folders.
         echo: Where progress is told.
 
     Raises:
-        ConfigError: If the study cannot work, or differs from what was run in ``out`` before.
+        ConfigError: If the study cannot work, differs from what was run in ``out`` before, or a
+            process of its was killed.
         KeyboardInterrupt: If the user stopped it.
     """
+    if jobs < 1:
+        raise ConfigError(f"jobs is {jobs}", remedy="choose 1 or more")
     study = read_study(config)
-    runner = _Runner(study, cells(study, config.parent, out), out, fit, echo)
+    runner = _Runner(study, cells(study, config.parent, out), out, fit, jobs, echo)
     return runner.run()
 
 
+@dataclass(frozen=True)
+class _Started:
+    """A run that is on its way."""
+
+    head: str
+    cell: Cell
+    at: float
+
+
 class _Runner:
-    def __init__(self, study: Study, grid: Sequence[Cell], out: Path, fit: Fit, echo: Echo) -> None:
-        self.study, self.grid, self.out, self.fit, self.echo = study, grid, out, fit, echo
+    def __init__(
+        self, study: Study, grid: Sequence[Cell], out: Path, fit: Fit, jobs: int, echo: Echo
+    ) -> None:
+        self.study, self.grid, self.out, self.fit = study, grid, out, fit
+        self.jobs, self.echo = jobs, echo
         self.outcome = Outcome()
-        self.forecast = Forecast(grid, {c.key: m for c in grid if (m := _minutes_done(c))})
+        self.running: dict[Future[str], _Started] = {}
+        done = {c.key: m for c in grid if (m := _minutes_done(c))}
+        self.forecast = Forecast(grid, done, jobs)
         self._report_cost, self._reported_at = 0.0, time.monotonic()
 
     def run(self) -> Outcome:
         self._announce()
         try:
-            for number, cell in enumerate(self.grid, start=1):
-                self._one(number, cell)
+            with workers(self.jobs) as pool:
+                self._all(pool)
         except KeyboardInterrupt:
             self._report(even_if_soon=True)
             self.echo("Stopped. The same command goes on where this one was.")
             raise
+        except BrokenProcessPool as error:
+            raise ConfigError(
+                "the process of a run was killed: is the memory full?",
+                where=", ".join(run.cell.key for run in self.running.values()),
+                remedy="the same command goes on; give fewer --jobs",
+            ) from error
         self._report(even_if_soon=True)
         self._conclude()
         return self.outcome
@@ -108,7 +133,26 @@ class _Runner:
         if budget is not None and self.forecast.whole > budget:
             self.echo(f"That is over the budget of {budget:g} minutes.")
 
-    def _one(self, number: int, cell: Cell) -> None:
+    def _all(self, pool: Executor) -> None:
+        """Start each run as soon as there is room and what it needs is done."""
+        waiting = list(enumerate(self.grid, start=1))
+        while waiting or self.running:
+            for item in list(waiting):
+                if len(self.running) < self.jobs and self._is_settled(item[1]):
+                    waiting.remove(item)
+                    self._one(*item, pool)
+            for future in wait(self.running, return_when=FIRST_COMPLETED).done:
+                reason = future.result()
+                self._conclude_run(self.running.pop(future), reason)
+                self._report()
+
+    def _is_settled(self, cell: Cell) -> bool:
+        """Return whether it is known of all that a run needs if it is done."""
+        outcome = self.outcome
+        known = {*outcome.done, *outcome.failed, *outcome.blocked}
+        return known.issuperset(cell.needs)
+
+    def _one(self, number: int, cell: Cell, pool: Executor) -> None:
         head = f"[{number}/{len(self.grid)}] {cell.key}"
         missing = [need for need in cell.needs if need not in self.outcome.done]
         if cell.key in self.forecast.observed:
@@ -119,23 +163,22 @@ class _Runner:
             self.echo(f"{head}: left out, needs {', '.join(missing)}")
         else:
             self.echo(f"{head}: starts, about {self.forecast.left:.0f} minutes left in all")
-            self._fit(head, cell)
-            self._report()
+            _describe(self.study, cell)
+            started = _Started(head, cell, time.monotonic())
+            log = cell.folder / "log.txt" if self.jobs > 1 else None
+            self.running[pool.submit(attempt, self.fit, cell, log)] = started
 
-    def _fit(self, head: str, cell: Cell) -> None:
-        started = time.monotonic()
-        _describe(self.study, cell)
-        reason = _reason_of_failure(self.fit, cell)
-        minutes = (time.monotonic() - started) / 60
+    def _conclude_run(self, run: _Started, reason: str) -> None:
+        cell, minutes = run.cell, (time.monotonic() - run.at) / 60
         if reason:
             self.outcome.failed[cell.key] = reason
-            self.echo(f"{head}: failed, {reason} (see {cell.folder / 'failed.txt'})")
+            self.echo(f"{run.head}: failed, {reason} (see {cell.folder / 'failed.txt'})")
             return
         self.outcome.done.append(cell.key)
         self.forecast.observed[cell.key] = minutes
         done = Done(minutes=minutes, digest=cell.digest)
-        _write(cell.folder / "done.json", msgspec.json.encode(done))
-        self.echo(f"{head}: done in {minutes:.1f} minutes")
+        write(cell.folder / "done.json", msgspec.json.encode(done))
+        self.echo(f"{run.head}: done in {minutes:.1f} minutes")
 
     def _report(self, *, even_if_soon: bool = False) -> None:
         now = time.monotonic()
@@ -149,7 +192,9 @@ class _Runner:
 
     @property
     def _measured(self) -> list[Path]:
-        return [c.folder for c in self.grid if (c.folder / "results.jsonl").is_file()]
+        busy = {run.cell.key for run in self.running.values()}  # may be in the middle of a line
+        finished = [c.folder for c in self.grid if c.key not in busy]
+        return [folder for folder in finished if (folder / "results.jsonl").is_file()]
 
     def _conclude(self) -> None:
         outcome = self.outcome
@@ -184,32 +229,4 @@ def _minutes_done(cell: Cell) -> float | None:
 def _describe(study: Study, cell: Cell) -> None:
     """Write what a report must know of the run beside its results."""
     record = CellRecord(study=study.name, stage=cell.stage, tags=cell.tags)
-    _write(cell.folder / "cell.json", msgspec.json.encode(record))
-
-
-def _reason_of_failure(fit: Fit, cell: Cell) -> str:
-    """Run a fit; return why it failed, or an empty string, and keep the traceback."""
-    arguments: list[str] = []
-    try:
-        arguments += cell.arguments()
-        fit(arguments)
-        return ""
-    except SystemExit as leaving:
-        if isinstance(leaving.__context__, KeyboardInterrupt) or leaving.code == _INTERRUPTED:
-            raise KeyboardInterrupt from leaving  # the trainer turns Ctrl-C into an exit
-        reason = f"it ended with exit code {leaving.code}" if leaving.code else ""
-        story = traceback.format_exc()
-    except Exception as error:  # whatever a run dies of, the others go on
-        reason = f"{type(error).__name__}: {error}"
-        story = traceback.format_exc()
-    if reason:
-        _write(cell.folder / "failed.txt", f"qpriv {' '.join(arguments)}\n{story}".encode())
-    return reason
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file that is whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.part")
-    draft.write_bytes(content)
-    draft.replace(path)
+    write(cell.folder / "cell.json", msgspec.json.encode(record))

@@ -50,7 +50,9 @@ def study(words: Sequence[str]) -> None:
     parser = _parser("study", "Run a grid of fits over seeds; stopped, it goes on where it was.")
     parser.add_argument("--config", type=Path, required=True, help="the study's YAML")
     parser.add_argument("--out", type=Path, default=None, help="where its runs lie")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, in own processes")
+    parser.add_argument(
+        "--jobs", type=int, default=None, help="runs at a time; default: the study's"
+    )
     given = parser.parse_args(words)
     from qpriv.reporting.study import run_study
 

@@ -29,7 +29,7 @@ def test_a_shipped_study_is_whole_and_within_its_budget(study):
     read = read_study(study)
     grid = runs_of(study)
     assert read.name == study.stem and read.budget_minutes is not None
-    assert Forecast(grid, {}).whole <= read.budget_minutes
+    assert Forecast(grid, {}, read.jobs).whole <= read.budget_minutes
     assert len({cell.folder for cell in grid}) == len(grid)
 
 

@@ -241,6 +241,7 @@ def test_several_configurations_are_given_in_order(config):
         ("seeds: [0, 1]", "seeds: []", "no seeds or no stages"),
         ("seeds: [0, 1]", "seeds: [1, 1]", "repeat"),
         ("seeds: [0, 1]", "seeds: two", r"Expected `array`"),
+        ("seeds: [0, 1]", "seeds: [0, 1]\njobs: 0", "jobs is 0"),
         ("minutes: 4", "minuets: 4", "did you mean minutes"),
         ("    minutes: 1\n  - name: student", "  - name: student", "missing required field"),
         ("needs: [teacher]", "needs: [teachr]", "needs teachr.*did you mean teacher"),
@@ -272,7 +273,8 @@ def fit_apart(arguments: list[str]) -> None:
 
 
 def test_several_at_a_time_run_in_their_own_processes_and_wait_for_what_they_need(config):
-    outcome, said = study(config, fit_apart, jobs=2)
+    config.write_text(STUDY.replace("seeds:", "jobs: 2\nseeds:"))
+    outcome, said = study(config, fit_apart)
     out = config.parent.parent / "out"
     assert outcome.failed == {"student-seed0": "RuntimeError: no luck"}
     assert sorted(outcome.done) == sorted({*ALL} - {*ALL[1:4]})

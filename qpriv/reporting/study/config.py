@@ -38,7 +38,8 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         name: Name of the stage; its runs lie in ``<name>[-<variant>]-seed<n>``.
         config: Configurations of the fit, one or several, the later before the earlier; relative
             to the study's own file.
-        minutes: Stated cost of one run in minutes on two cores, for the forecast.
+        minutes: Stated cost of one run, in minutes on two cores that it shares with the study's
+            other jobs, for the forecast.
         needs: Stages that must be done before, in the same seed.
         overrides: Arguments of the command line. ``{teacher}`` is the run folder of that stage in
             the same seed, ``{student:val/ratio_mean}`` a figure it measured last, ``{seed}`` the
@@ -68,12 +69,14 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         name: Shown in the report.
         seeds: Every stage runs once in each.
         stages: In an order in which each stage follows what it needs.
+        jobs: Runs at a time, where the user does not say it: what fits two cores best.
         budget_minutes: What the study may cost; a longer forecast is warned of.
     """
 
     name: str
     seeds: tuple[int, ...]
     stages: tuple[Stage, ...]
+    jobs: int = 1
     budget_minutes: float | None = None
 
 
@@ -231,6 +234,8 @@ def _problems(study: Study, folder: Path) -> Iterator[tuple[str, str]]:
         yield "the study has no seeds or no stages", "give at least one of each"
     if len(set(study.seeds)) < len(study.seeds):
         yield f"seeds {list(study.seeds)} repeat", "give each seed once"
+    if study.jobs < 1:
+        yield f"jobs is {study.jobs}", "choose 1 or more"
     known: list[str] = []
     for stage in study.stages:
         names = [f"{stage.name}-{v.name}" for v in stage.variants] or [stage.name]

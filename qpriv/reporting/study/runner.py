@@ -59,7 +59,9 @@ class Outcome:
         return 1 if self.failed or self.blocked else 0
 
 
-def run_study(config: Path, out: Path, fit: Fit, *, jobs: int = 1, echo: Echo = print) -> Outcome:
+def run_study(
+    config: Path, out: Path, fit: Fit, *, jobs: int | None = None, echo: Echo = print
+) -> Outcome:
     """Run what is not yet done of a study, and write its report.
 
     A finished run is skipped; one that was killed goes on from its last checkpoint; one that
@@ -70,8 +72,8 @@ def run_study(config: Path, out: Path, fit: Fit, *, jobs: int = 1, echo: Echo = 
         config: The study's YAML.
         out: Folder that holds the run folders, ``report.html`` and ``results.jsonl``.
         fit: Runs ``qpriv`` with these arguments; raises, or exits with a code, where it fails.
-        jobs: Runs at a time. Several run in processes of their own, share the cores between
-            them, and print to ``log.txt`` in their run folders.
+        jobs: Runs at a time; the study's own number where None. Several run in processes of
+            their own, share the cores, and print to ``log.txt`` in their run folders.
         echo: Where progress is told.
 
     Raises:
@@ -79,11 +81,11 @@ def run_study(config: Path, out: Path, fit: Fit, *, jobs: int = 1, echo: Echo = 
             process of its was killed.
         KeyboardInterrupt: If the user stopped it.
     """
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise ConfigError(f"jobs is {jobs}", remedy="choose 1 or more")
     study = read_study(config)
-    runner = _Runner(study, cells(study, config.parent, out), out, fit, jobs, echo)
-    return runner.run()
+    grid = cells(study, config.parent, out)
+    return _Runner(study, grid, out, fit, jobs or study.jobs, echo).run()
 
 
 @dataclass(frozen=True)

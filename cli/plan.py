@@ -1,0 +1,119 @@
+"""``qpriv plan``: what a configuration will take and give away, before anything is loaded."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import lightning as L
+from jsonargparse import Namespace
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+
+# the imports let a configuration name these classes without their modules
+import callbacks  # noqa: F401
+import datamodules  # noqa: F401
+import lightning_modules
+import qpriv.pruning.controls
+import qpriv.pruning.policy  # noqa: F401
+from qpriv.errors import ConfigError
+from qpriv.models.registry import resolve_backbone
+from qpriv.paradigms import Centralized, Paradigm
+from qpriv.planning import Plan, make_plan
+
+from .parser import BriefParser
+from .run import RunOptions
+from .training import check_yaml, quiet, shipped
+
+
+class _Parsed(LightningCLI):
+    """Reads a configuration as ``fit`` does, and makes nothing of it."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Accept what a run's own settings are."""
+        parser.add_class_arguments(RunOptions, "run")
+        parser.add_argument("--ckpt_path", type=str | None, default=None)
+
+    def instantiate_classes(self) -> None:
+        """Load nothing."""
+
+
+def run(words: Sequence[str]) -> None:
+    """Print the plan of a configuration.
+
+    Args:
+        words: ``plan`` and its arguments, those of ``fit`` among them.
+    """
+    own = argparse.ArgumentParser(prog="qpriv plan", allow_abbrev=False, add_help=False)
+    own.add_argument("--text-tokens", type=int, default=64, help="tokens of prompt and answer")
+    own.add_argument("--json", action="store_true", help="print the plan as JSON")
+    given, rest = own.parse_known_args(list(words[1:]))
+    quiet()
+    args = [shipped(word) for word in rest]
+    check_yaml(args)
+    if given.text_tokens < 1:
+        raise ConfigError(f"text-tokens is {given.text_tokens}", remedy="choose 1 or more")
+    plan = planned(parse(args), given.text_tokens)
+    print(json.dumps(plan.as_dict()) if given.json else plan)
+
+
+def parse(args: Sequence[str]) -> Namespace:
+    """Return a configuration, checked by the types of its classes and with all defaults."""
+    parsed = _Parsed(
+        L.LightningModule,
+        L.LightningDataModule,
+        run=False,
+        save_config_callback=None,
+        seed_everything_default=False,
+        parser_kwargs={"default_env": True, "env_prefix": "QPRIV"},
+        parser_class=BriefParser,
+        subclass_mode_model=True,
+        subclass_mode_data=True,
+        auto_configure_optimizers=False,
+        args=list(args),
+    )
+    config: Namespace = parsed.config
+    return config
+
+
+def planned(config: Namespace, text_tokens: int) -> Plan:
+    """Return the plan of a configuration.
+
+    Raises:
+        ConfigError: If it is not that of a VQA model, or a setting cannot be.
+    """
+    kind = _class(config.model.class_path)
+    if not issubclass(kind, lightning_modules.VQAModule):
+        raise ConfigError(
+            f"a plan of {kind.__name__}", where="--model", remedy="give a VQAModule's configuration"
+        )
+    model, policy = config.model.init_args, config.model.init_args.policy
+    settings: Mapping[str, Any] = vars(policy.init_args) if policy else {}
+    label = _class(policy.class_path).__name__ if policy else "NoPruning"
+    ratio = settings.get("ratio") if policy and label != "NoPruning" else 0.0
+    return make_plan(
+        resolve_backbone(model.backbone, model.text_encoder, model.sensitivity_encoder),
+        _paradigm(model.paradigm),
+        cuts=model.cuts,
+        ratio=ratio,
+        k_min=settings.get("k_min"),
+        policy=label if ratio in (None, 0.0) else f"{label} at ratio {ratio:g}",
+        rank=model.rank,
+        dtype=model.dtype,
+        quantization=model.quantization,
+        batch_size=config.data.init_args.batch_size,
+        micro_batch_size=model.micro_batch_size,
+        text_tokens=text_tokens,
+    )
+
+
+def _paradigm(given: Namespace | None) -> Paradigm:
+    if given is None:
+        return Centralized()
+    made: Paradigm = _class(given.class_path)(**vars(given.init_args))
+    return made
+
+
+def _class(path: str) -> Any:  # noqa: ANN401
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)

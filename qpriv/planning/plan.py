@@ -1,0 +1,201 @@
+"""`Plan`: parameters, memory, operations, bytes and threat model of one fine-tune."""
+
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from qpriv.boundary.codecs import native
+from qpriv.models.loading import DTYPES, DType, Quantization
+from qpriv.models.registry import Backbone
+from qpriv.paradigms import Federated, Paradigm
+from qpriv.paradigms.split import Split
+from qpriv.pruning.budget import default_k_min, kept_count
+
+from .architecture import Architecture, read_architecture
+from .cost import Party, PassCost, Placement, memory_bytes, pass_cost
+from .threat_model import threat_model
+
+RATIOS = (0.0, 0.25, 0.5, 0.6, 0.75, 1.0)
+"""Pruning ratios that are forecast where the policy chooses one for every image."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The forecast.
+
+    Args:
+        backbone: The checkpoints.
+        paradigm: Name of the paradigm.
+        policy: The pruning policy in words.
+        text_tokens: Tokens of prompt and answer that are assumed.
+        samples: Samples of an optimiser step of one client.
+        at_a_time: Samples that are computed at a time.
+        cuts: Decoder layers before which activations leave their owner.
+        sizes: The backbone's sizes.
+        adapter: Trained parameters of one adapter.
+        costs: One sample at several numbers of kept patches.
+        memory: Bytes by party and by what fills them, at the most patches.
+        round_bytes: Bytes of an adapter that crosses each way in a federated round; 0 elsewhere.
+        threats: The threat model in words.
+    """
+
+    backbone: Backbone
+    paradigm: str
+    policy: str
+    text_tokens: int
+    samples: int
+    at_a_time: int
+    cuts: tuple[int, ...]
+    sizes: Architecture
+    adapter: int
+    costs: tuple[PassCost, ...]
+    memory: dict[str, dict[str, float]]
+    round_bytes: int
+    threats: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the plan as text for a terminal."""
+        sizes, predictor = self.sizes, sum(self.sizes.predictor.values())
+        lines = [
+            f"{self.backbone.llava}, {self.paradigm}, policy {self.policy}",
+            "",
+            "parameters",
+            f"  frozen     {sizes.frozen:>14,}  of which vision tower {sizes.vision.parameters:,}, "
+            f"projector {sizes.projector:,}",
+            f"  trained    {self.adapter:>14,}  LoRA on the {sizes.layers} decoder layers",
+            f"  predictor  {predictor:>14,}  frozen here; "
+            + ", ".join(f"{name} {number:,}" for name, number in sizes.predictor.items()),
+            "",
+            *self._cost_lines(),
+            "",
+            f"memory of a training step, {self.at_a_time} samples at a time (an estimate)",
+        ]
+        for party, parts in self.memory.items():
+            shares = ", ".join(f"{name} {_gib(size)}" for name, size in parts.items())
+            lines.append(f"  {party}: {_gib(sum(parts.values()))} = {shares}")
+        words = [textwrap.fill(each, 96, initial_indent="  - ", subsequent_indent="    ")
+                 for each in self.threats]  # fmt: skip
+        return "\n".join([*lines, "", "threat model", *words])
+
+    def _cost_lines(self) -> list[str]:
+        sizes = self.sizes
+        encoders = (sizes.vision, sizes.text, sizes.sensitivity)
+        overhead = sum(encoder.flops for encoder in encoders) + sizes.predictor_flops
+        crossing = f"cut at {', '.join(map(str, self.cuts))}" if self.cuts else "nothing is cut"
+        lines = [
+            f"one sample: {sizes.patches} patches, {self.text_tokens} text tokens assumed, {crossing}",
+            f"  encoders and predictor, on the client, once an image: {overhead / 1e12:.3f} TFLOP",
+            "  kept  tokens  client TFLOP  server TFLOP  train TFLOP  up MiB/step  down MiB/step",
+        ]
+        lines += [
+            f"  {cost.kept:>4}  {cost.tokens:>6}  {cost.client_flops / 1e12:>12.3f}  "
+            f"{cost.server_flops / 1e12:>12.3f}  {cost.train_flops / 1e12:>11.3f}  "
+            f"{cost.up / 2**20:>11.3f}  {cost.down / 2**20:>13.3f}"
+            for cost in self.costs
+        ]
+        if self.round_bytes:
+            each = f"{self.round_bytes / 2**20:,.1f} MiB"
+            return [*lines, f"  a federated round: {each} up and {each} down for every client"]
+        if not self.cuts or self.paradigm == "centralized":
+            return [*lines, "  nothing crosses; the bytes are what would, at the cuts"]
+        whole = self.costs[0]
+        step = (whole.up + whole.down) * self.samples / 2**20
+        return [*lines, f"  a step of {self.samples} samples that keep everything: {step:,.0f} MiB"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as plain types, for JSON."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.2f} GiB"
+
+
+def make_plan(
+    backbone: Backbone,
+    paradigm: Paradigm,
+    *,
+    cuts: tuple[int, ...] | None = None,
+    ratio: float | None = None,
+    k_min: int | None = None,
+    policy: str = "",
+    rank: int = 32,
+    dtype: DType = "float32",
+    quantization: Quantization = "none",
+    batch_size: int = 128,
+    micro_batch_size: int | None = None,
+    text_tokens: int = 64,
+) -> Plan:
+    """Return the forecast of one fine-tune; no weights are read.
+
+    Args:
+        backbone: The checkpoints; their configurations are read.
+        paradigm: Who owns what.
+        cuts: Where activations are taken to leave where the paradigm cuts nothing.
+        ratio: The policy's pruning ratio; None where it chooses one for every image.
+        k_min: The policy's safety floor; None scales the source's.
+        policy: The policy in words.
+        rank: LoRA's rank.
+        dtype: Type of the frozen weights.
+        quantization: Format of the decoder's frozen projections.
+        batch_size: Samples of an optimiser step.
+        micro_batch_size: Samples that are computed at a time; the whole batch where None.
+        text_tokens: Tokens of prompt and answer to reckon with.
+
+    Raises:
+        ConfigError: If ratio, floor or cuts cannot be.
+        ModelError: If a configuration cannot be read.
+    """
+    sizes = read_architecture(backbone)
+    placement = _placement(paradigm, cuts, sizes, dtype)
+    floor = default_k_min(sizes.patches) if k_min is None else k_min
+    ratios = RATIOS if ratio is None else (0.0, ratio)
+    kept = sorted({kept_count(each, sizes.patches, floor) for each in ratios}, reverse=True)
+    costs = tuple(pass_cost(sizes, placement, k, text_tokens, rank) for k in kept)
+    at_a_time = min(micro_batch_size or batch_size, batch_size)
+    most = costs[0] if ratio is None else costs[-1]
+    parties: tuple[Party, ...] = ("client", "server") if placement.served else ("client",)
+    adapter = sizes.lora(rank)
+    return Plan(
+        backbone=backbone,
+        paradigm=paradigm.label,
+        policy=policy,
+        text_tokens=text_tokens,
+        samples=batch_size,
+        at_a_time=at_a_time,
+        cuts=placement.cuts,
+        sizes=sizes,
+        adapter=adapter,
+        costs=costs,
+        memory={
+            party: memory_bytes(
+                sizes,
+                placement,
+                party,
+                cost=most,
+                samples=at_a_time,
+                rank=rank,
+                dtype=dtype,
+                quantization=quantization,
+            )
+            for party in parties
+        },
+        round_bytes=4 * adapter if isinstance(paradigm, Federated) else 0,
+        threats=threat_model(paradigm, adapter),
+    )
+
+
+def _placement(
+    paradigm: Paradigm, cuts: tuple[int, ...] | None, sizes: Architecture, dtype: DType
+) -> Placement:
+    """Return who owns which layers; a model that one party owns is whole, its cuts imagined."""
+    placed, plain = paradigm.place(sizes.layers), native(DTYPES[dtype])
+    if isinstance(paradigm, Split):
+        served = paradigm.server_layers(sizes.layers)
+        codec = paradigm.codec or plain
+        return Placement(served, paradigm.labels_cross, placed, codec, paradigm.bucket)
+    imagined = () if isinstance(paradigm, Federated) else cuts or (sizes.layers // 2,)
+    return Placement(range(0), head_served=False, cuts=imagined, codec=plain)

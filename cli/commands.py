@@ -4,20 +4,9 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from . import documents
-from .errors import fail, nearest
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse whose mistakes are told in a few lines."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print what is wrong and exit with code 2."""
-        word = message.rpartition(" ")[2].lstrip("-").partition("=")[0]
-        options = [name.lstrip("-") for action in self._actions for name in action.option_strings]
-        fail(message, nearest(word, options) or f"{self.prog} --help tells the options")
+from .errors import command_parser
 
 
 def run(words: Sequence[str]) -> None:
@@ -35,7 +24,7 @@ def run(words: Sequence[str]) -> None:
 
 def report(words: Sequence[str]) -> None:
     """Write ``report.html`` and ``results.jsonl`` of some run folders."""
-    parser = _parser("report", "Make a self-contained page of run folders.")
+    parser = command_parser("report", "Make a self-contained page of run folders.")
     parser.add_argument("runs", nargs="+", type=Path, help="run folders, or folders of such")
     parser.add_argument("--out", type=Path, default=Path("runs/report"), help="where to write")
     parser.add_argument("--redact", action="store_true", help="withhold private pictures and paths")
@@ -47,7 +36,9 @@ def report(words: Sequence[str]) -> None:
 
 def study(words: Sequence[str]) -> None:
     """Run what is not yet done of a study, and report."""
-    parser = _parser("study", "Run a grid of fits over seeds; stopped, it goes on where it was.")
+    parser = command_parser(
+        "study", "Run a grid of fits over seeds; stopped, it goes on where it was."
+    )
     parser.add_argument("--config", type=Path, required=True, help="the study's YAML")
     parser.add_argument("--out", type=Path, default=None, help="where its runs lie")
     parser.add_argument(
@@ -69,7 +60,7 @@ def study(words: Sequence[str]) -> None:
 
 def data(words: Sequence[str]) -> None:
     """Say what a data folder holds."""
-    parser = _parser("data", "Look at a data folder before it is used.")
+    parser = command_parser("data", "Look at a data folder before it is used.")
     actions = parser.add_subparsers(dest="action", required=True)
     checking = actions.add_parser("check", help="read every split and every image")
     checking.add_argument("--dataset", required=True, help="name, such as SLAKE or CelebA")
@@ -91,7 +82,7 @@ def data(words: Sequence[str]) -> None:
 
 def prepare(words: Sequence[str]) -> None:
     """Train embedded models anew, or find canaries in a document set."""
-    parser = _parser("prepare", "Make what studies start from.")
+    parser = command_parser("prepare", "Make what studies start from.")
     actions = parser.add_subparsers(dest="what", required=True)
     tiny = actions.add_parser("tiny", help="train the default backbone anew, 50 CPU-minutes")
     tiny.add_argument("--out", type=Path, default=Path("tiny"), help="where the folders go")
@@ -110,7 +101,3 @@ def prepare_backbone(given: argparse.Namespace) -> None:
     for figure in prepare_tiny(given.out, given.seed, given.effort):
         print(figure)
     print(f"use them by --model.backbone {given.out}")
-
-
-def _parser(command: str, description: str) -> _Parser:
-    return _Parser(prog=f"qpriv {command}", description=description, allow_abbrev=False)

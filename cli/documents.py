@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .errors import command_parser
+
 if TYPE_CHECKING:
     from qpriv.reporting.document_study import DocumentStudy
 
@@ -87,7 +89,7 @@ def prepare_reader(given: argparse.Namespace) -> None:
 
 def study(words: Sequence[str]) -> None:
     """Run what is not yet done of the document study, and write its results."""
-    parser = argparse.ArgumentParser(prog="qpriv study documents", allow_abbrev=False)
+    parser = command_parser("study documents", "Measure what document models memorise.")
     parser.add_argument("--out", type=Path, default=Path("runs/documents"))
     parser.add_argument("--resolutions", type=float, nargs="+", default=[1.0, 0.5, 0.25])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])

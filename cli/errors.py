@@ -1,5 +1,6 @@
 """How a mistake is told: a line or a few, exit code 2, and no traceback unless it is asked for."""
 
+import argparse
 import difflib
 import os
 import sys
@@ -33,6 +34,21 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(word, sorted(set(known)), n=3, cutoff=0.6)
     return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """argparse whose mistakes are told in a few lines."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and exit with code 2."""
+        word = message.rpartition(" ")[2].lstrip("-").partition("=")[0]
+        options = [name.lstrip("-") for action in self._actions for name in action.option_strings]
+        fail(message, nearest(word, options) or f"{self.prog} --help tells the options")
+
+
+def command_parser(command: str, description: str) -> CommandParser:
+    """Return the parser of a command that needs no trainer; it takes no abbreviations."""
+    return CommandParser(prog=f"qpriv {command}", description=description, allow_abbrev=False)
 
 
 @contextmanager

@@ -15,9 +15,13 @@ COMMANDS = {
     "test": ("cli.training", "measure a checkpoint on the test split"),
     "predict": ("cli.training", "write a checkpoint's answers, with question ids"),
     "attack": ("cli.training", "run the configured probes once on a checkpoint"),
+    "server": ("cli.parties", "serve a run whose clients are processes of their own"),
+    "client": ("cli.parties", "take part in such a run, with data of one's own"),
     "report": ("cli.commands", "make a report.html of run folders"),
     "study": ("cli.commands", "run a grid of fits over seeds, and report"),
     "data": ("cli.commands", "data check: say what a data folder holds"),
+    "plan": ("cli.plan", "forecast parameters, memory, FLOPs and bytes, and say who sees what"),
+    "compare": ("cli.compare", "set two runs side by side, figure by figure"),
     "prepare": ("cli.commands", "prepare tiny, reader, canaries: make what studies start from"),
 }
 
@@ -38,8 +42,10 @@ def main(args: Sequence[str] | None = None) -> None:
     words = [word for word in words if word != "--debug"]
     hint = "The same command with --ckpt_path last goes on." if words[:1] == ["fit"] else ""
     with told_briefly(debug, hint):
-        _dispatch(words)
-        sys.stdout.flush()  # here, where a reader who has left is no error
+        try:
+            _dispatch(words)
+        finally:
+            sys.stdout.flush()  # here, where a reader who has left is no error
 
 
 def _dispatch(words: Sequence[str]) -> None:

@@ -1,6 +1,5 @@
 """``qpriv plan``: what a configuration will take and give away, before anything is loaded."""
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -8,6 +7,7 @@ from typing import Any
 
 import lightning as L
 from jsonargparse import Namespace
+from jsonargparse.typing import PositiveInt
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 # the imports let a configuration name these classes without their modules
@@ -30,7 +30,11 @@ class _Parsed(LightningCLI):
     """Reads a configuration as ``fit`` does, and makes nothing of it."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Accept what a run's own settings are."""
+        """Add the plan's own options; those of a run are accepted, and mean nothing here."""
+        parser.add_argument(
+            "--text_tokens", type=PositiveInt, default=64, help="tokens of prompt and answer"
+        )
+        parser.add_argument("--json", action="store_true", help="print the plan as JSON")
         parser.add_class_arguments(RunOptions, "run")
         parser.add_argument("--ckpt_path", type=str | None, default=None)
 
@@ -44,17 +48,12 @@ def run(words: Sequence[str]) -> None:
     Args:
         words: ``plan`` and its arguments, those of ``fit`` among them.
     """
-    own = argparse.ArgumentParser(prog="qpriv plan", allow_abbrev=False, add_help=False)
-    own.add_argument("--text-tokens", type=int, default=64, help="tokens of prompt and answer")
-    own.add_argument("--json", action="store_true", help="print the plan as JSON")
-    given, rest = own.parse_known_args(list(words[1:]))
     quiet()
-    args = [shipped(word) for word in rest]
+    args = [shipped(word) for word in words[1:]]
     check_yaml(args)
-    if given.text_tokens < 1:
-        raise ConfigError(f"text-tokens is {given.text_tokens}", remedy="choose 1 or more")
-    plan = planned(parse(args), given.text_tokens)
-    print(json.dumps(plan.as_dict()) if given.json else plan)
+    config = parse(args)
+    plan = planned(config)
+    print(json.dumps(plan.as_dict()) if config.json else plan)
 
 
 def parse(args: Sequence[str]) -> Namespace:
@@ -76,7 +75,7 @@ def parse(args: Sequence[str]) -> Namespace:
     return config
 
 
-def planned(config: Namespace, text_tokens: int) -> Plan:
+def planned(config: Namespace) -> Plan:
     """Return the plan of a configuration.
 
     Raises:
@@ -103,7 +102,7 @@ def planned(config: Namespace, text_tokens: int) -> Plan:
         quantization=model.quantization,
         batch_size=config.data.init_args.batch_size,
         micro_batch_size=model.micro_batch_size,
-        text_tokens=text_tokens,
+        text_tokens=config.text_tokens,
     )
 
 

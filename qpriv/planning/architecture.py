@@ -102,7 +102,7 @@ def read_architecture(backbone: Backbone) -> Architecture:
     Raises:
         ModelError: If a configuration cannot be had, or is another model's.
     """
-    config = _known_llava(backbone.llava) or read_config(backbone.llava)
+    config = known_llava(backbone.llava) or read_config(backbone.llava)
     rows, columns = patch_grid(config)
     decoder = config.text_config
     with torch.device("meta"):
@@ -150,7 +150,8 @@ def transformer_flops(tokens: int, width: int, intermediate: int, layers: int) -
     return float(layers * (2 * tokens * linear + 4 * tokens**2 * width))
 
 
-def _known_llava(name: str) -> LlavaConfig | None:
+def known_llava(name: str) -> LlavaConfig | None:
+    """Return the configuration of a released LLaVA-1.5 by its hub id, None for another name."""
     sizes = {"7b": (4096, 11008, 32), "13b": (5120, 13824, 40)}
     found = next((key for key in sizes if name == f"llava-hf/llava-1.5-{key}-hf"), None)
     if found is None:

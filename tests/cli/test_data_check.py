@@ -7,6 +7,7 @@ import zipfile
 import pytest
 
 from cli.main import main
+from tests.data.conversations import data as conversations
 from tests.data.path_vqa import data as path_vqa
 from tests.data.slake import data as slake
 
@@ -46,6 +47,20 @@ def test_leaks_stop_on_request(tmp_path, capsys):
     code, _, err = run(capsys, "--dataset", "SLAKE", "--root", root, "--on-leak", "error")
     assert code == 2
     assert "2 of 2 images" in err
+
+
+def test_conversations_are_checked_too(tmp_path, capsys):
+    code, out, _ = run(capsys, "--dataset", "Conversations", "--root",
+                       conversations.write_release(tmp_path))  # fmt: skip
+    assert "Conversations/train: 6 rows read, 5 kept" in out
+    assert code == 0
+
+
+def test_a_split_without_rows_is_not_sound(tmp_path, capsys):
+    root = slake.write_release(tmp_path)
+    (root / "test.json").write_text("[]")
+    code, out, _ = run(capsys, "--dataset", "SLAKE", "--root", root)
+    assert code == 1 and "SLAKE/test: 0 rows read, 0 kept" in out
 
 
 def malicious(root):

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -35,3 +36,13 @@ def test_report_of_a_missing_folder_is_one_line(capsys, tmp_path):
         main(["report", str(tmp_path / "nothing")])
     assert leaving.value.code == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["data", "check", "--help"]])
+def test_a_reader_who_has_left_is_no_error(words):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as gone:
+        command = [sys.executable, "-c", f"from cli.main import main; main({words!r})"]
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, check=False)
+    assert done.returncode in (0, 141) and not done.stderr

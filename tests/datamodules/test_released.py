@@ -160,6 +160,31 @@ def test_dpriv_reports_its_sets_and_their_confound(tmp_path, caplog):
         DPriv(mnist=str(tmp_path / "b")).setup("fit")
 
 
+def test_dpriv_goes_on_without_missing_images_on_request_and_says_what_it_could_not_measure(
+    tmp_path, caplog
+):
+    root = celeba.write_release(tmp_path / "a")
+    next(root.rglob("000001.jpg")).unlink()
+    settings = {"celeba": str(root), "mnist": str(mnist.write_release(tmp_path / "b")), "cap": 4}
+    with pytest.raises(DataError, match=r"000001\.jpg.*missing_images"):
+        DPriv(**settings | {"cap": None}).setup("fit")
+    module = DPriv(**settings, missing_images="drop")
+    with caplog.at_level(logging.INFO):
+        module.setup("fit")
+    assert "not measured how far blur alone tells the bags apart" in caplog.text
+    assert all(sample.image.load() for sample in module.read("train"))
+
+
+def test_a_mixture_reports_the_leaks_of_its_sets(tmp_path, caplog):
+    root = str(slake.write_release(tmp_path))
+    with caplog.at_level(logging.INFO):
+        VQAMixture(datasets=[SLAKE(root=root, lang="all")], seed=0).setup("fit")
+    assert "2 of 2 images of test are also in train" in caplog.text
+    assert "SLAKE/train: 11 rows read" in caplog.text and "VQAMixture/train: " in caplog.text
+    with pytest.raises(DataError, match="on_leak"):
+        VQAMixture(datasets=[SLAKE(root=root, lang="all", on_leak="error")]).setup("fit")
+
+
 def test_memory_stays_flat_as_a_set_grows_tenfold(tmp_path):
     def peak(images):
         root = tmp_path / str(images)

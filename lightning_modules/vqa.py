@@ -30,6 +30,7 @@ from qpriv.result import Result, append_results
 
 from .answers import Answered, answer_batch, distinct, figures, write_predictions
 from .base import TrainedOnly, base_fingerprint, gather, members
+from .clock import StepClock
 from .structure import check_policy, choose_cuts, read_shape
 from .traffic import crossing_results, traffic_results
 
@@ -136,6 +137,7 @@ class VQAModule(TrainedOnly):
         self.paradigm: Paradigm = paradigm or Centralized()
         self.cuts: tuple[int, ...] = choose_cuts(self.paradigm, cuts, shape)
         self._answered: list[Answered] = []
+        self._clock = StepClock()
 
     def setup(self, stage: str) -> None:
         """Deal the training set to the clients, before weights load.
@@ -225,6 +227,14 @@ class VQAModule(TrainedOnly):
         self.log("train/kept_tokens", report.kept / report.samples, batch_size=report.samples)
         for name, value in self.paradigm.figures.items():
             self.log(f"train/{name}", value, batch_size=report.samples)
+
+    def on_train_batch_start(self, batch: VQABatch, batch_idx: int) -> None:
+        """Start the clock of a step."""
+        self._clock.start()
+
+    def on_train_batch_end(self, outputs: object, batch: VQABatch, batch_idx: int) -> None:
+        """Stop it."""
+        self._clock.stop()
 
     def validation_step(self, batch: VQABatch) -> None:
         """Answer and score a batch."""
@@ -339,7 +349,11 @@ class VQAModule(TrainedOnly):
                 policy=self.policy.label,
                 paradigm=self.paradigm.label,
             )
-            for result in (*figures(rows, stage, rule, prompt), *self._bytes(rows))
+            for result in (
+                *figures(rows, stage, rule, prompt),
+                *self._bytes(rows),
+                *self._clock.results(),
+            )
         ]
         for result in results:
             if result.value is not None:

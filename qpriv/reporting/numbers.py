@@ -14,7 +14,7 @@ def number(value: float, unit: str = "") -> str:
     match unit:
         case "bytes":
             return _bytes(value)
-        case "tokens":
+        case "tokens" | "s":
             return f"{value:z.1f}"
         case "dB":
             return f"{value:z.2f}"

@@ -39,6 +39,13 @@ POLICY_QUANTITIES = (
     Quantity("bytes_down", "Bytes down", "gradients a sample gets back"),
 )
 
+PARADIGM_QUANTITIES = (
+    Quantity("accuracy", "Accuracy", "share of questions answered right"),
+    Quantity("bytes_up", "Bytes up", "what a training sample sends to the server"),
+    Quantity("bytes_down", "Bytes down", "what a training sample gets back"),
+    Quantity("train_seconds", "Seconds an epoch", "training steps alone, all parties together"),
+)
+
 ATTACK_QUANTITIES = (
     Quantity("attack/fora/psnr_sensitive", "PSNR in the face box, dB", "higher: more is seen"),
     Quantity("attack/fora/floor_mean_face", "Floor: mean face, dB", "what an average face gives"),
@@ -65,7 +72,10 @@ ATTACK_QUANTITIES = (
 
 _LOSSES = (Quantity("val/loss", "Validation loss"), Quantity("train/loss", "Training loss"))
 
-_BY_NAME = {each.name: each for each in (*POLICY_QUANTITIES, *ATTACK_QUANTITIES, *_LOSSES)}
+_BY_NAME = {
+    each.name: each
+    for each in (*PARADIGM_QUANTITIES, *POLICY_QUANTITIES, *ATTACK_QUANTITIES, *_LOSSES)
+}
 _ORDER = {name: place for place, name in enumerate(_BY_NAME)}
 
 

@@ -25,6 +25,7 @@ from .tables import (
     Table,
     attack_tables,
     other_table,
+    paradigm_table,
     policy_table,
     question_type_table,
     sweep_table,
@@ -101,7 +102,7 @@ def render(runs: Sequence[Run], *, redact: bool = False) -> str:
 
 
 def _dataset(name: str, evidence: Evidence) -> DatasetReport:
-    makers = (policy_table, sweep_table, question_type_table)
+    makers = (policy_table, paradigm_table, sweep_table, question_type_table)
     present = tuple(table for make in makers if (table := make(evidence, name)))
     return DatasetReport(name, present, tuple(attack_tables(evidence, name)))
 

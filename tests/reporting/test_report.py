@@ -1,7 +1,7 @@
 """The page: its structure, what it shows, and that it refers to nothing outside itself."""
 
 import re
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 
@@ -81,6 +81,26 @@ def test_the_policies_table_holds_every_policy_with_interval_and_n(parsed):
     assert "n/a" in off, "the sensitivity exclusion ratio does not apply without pruning"
     assert re.search(r"0\.8\d\d\s*\[0\.8\d\d, 0\.8\d\d\]", off)
     assert "n = 300, 3 seeds" in parsed.source
+
+
+def test_ways_to_divide_the_work_stand_side_by_side(tmp_path):
+    for seed, paradigm in product((0, 1, 2), ("centralized", "u_shaped(2)", "federated(4)")):
+        at = {"seed": seed, "paradigm": paradigm}
+        rows = [
+            fakes.result("accuracy", 0.8 + seed / 100, **at),
+            fakes.result("bytes_up", 1000.0 + seed, unit="bytes", **at),
+            fakes.result("train_seconds", 12.0 + seed, unit="s", **at),
+        ]
+        fakes.write_run(tmp_path / f"{paradigm}-{seed}", rows)
+    page = Page(write_report([tmp_path], tmp_path).read_text())
+    rows = page.rows("paradigms-facescenes")
+    assert len(rows) == 3 and all(row.startswith("off") for row in rows)
+    assert "0.810[0.785, 0.835]" in rows[0] and "13.0[10.5, 15.5]" in rows[0]
+    assert "federated(4)" in rows[1] and "u_shaped(2)" in rows[2]
+
+
+def test_one_way_to_divide_the_work_needs_no_table(parsed):
+    assert parsed.rows("paradigms-facescenes") == []
 
 
 def test_attack_figures_stand_beside_floors_settings_and_marks(parsed, page):

@@ -1,7 +1,13 @@
 """Results as tables, for the page."""
 
 from .attacks import AttackTables, attack_tables
-from .policies import other_table, policy_table, question_type_table, sweep_table
+from .policies import (
+    other_table,
+    paradigm_table,
+    policy_table,
+    question_type_table,
+    sweep_table,
+)
 from .table import Cell, Row, Table
 
 __all__ = [
@@ -11,6 +17,7 @@ __all__ = [
     "Table",
     "attack_tables",
     "other_table",
+    "paradigm_table",
     "policy_table",
     "question_type_table",
     "sweep_table",

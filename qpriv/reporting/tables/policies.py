@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from ..claims import alpha_sweeps
 from ..condition import Condition
 from ..evidence import Evidence
-from ..quantities import POLICY_QUANTITIES, Quantity, quantity
+from ..quantities import PARADIGM_QUANTITIES, POLICY_QUANTITIES, Quantity, quantity
 from .table import Table, build_row, build_table, settings_of, table_key
 
-POLICY_NAMES = frozenset(each.name for each in POLICY_QUANTITIES)
+POLICY_NAMES = frozenset(each.name for each in (*POLICY_QUANTITIES, *PARADIGM_QUANTITIES))
 
 
 def policy_table(evidence: Evidence, dataset: str) -> Table | None:
@@ -17,6 +17,17 @@ def policy_table(evidence: Evidence, dataset: str) -> Table | None:
     rest = [c for c in evidence.conditions if c not in swept]
     caption = f"Policies on {dataset or 'the data'}: what they answer, keep, leak and send"
     return _policies(evidence, rest, table_key("policies", dataset), caption)
+
+
+def paradigm_table(evidence: Evidence, dataset: str) -> Table | None:
+    """Return what each way of dividing the work gives and costs, or None where there is but one."""
+    if len({condition.paradigm for condition in evidence.conditions}) < 2:
+        return None
+    caption = "Ways to divide the work: what they answer, send and take"
+    rest = [c for c in evidence.conditions if c not in swept_conditions(evidence)]
+    together = sorted(rest, key=lambda c: (c.policy, c.paradigm != "centralized", c.paradigm))
+    key = table_key("paradigms", dataset)
+    return _policies(evidence, together, key, caption, PARADIGM_QUANTITIES)
 
 
 def sweep_table(evidence: Evidence, dataset: str) -> Table | None:
@@ -57,11 +68,16 @@ def other_table(evidence: Evidence) -> Table | None:
 
 
 def _policies(
-    evidence: Evidence, conditions: Sequence[Condition], key: str, caption: str
+    evidence: Evidence,
+    conditions: Sequence[Condition],
+    key: str,
+    caption: str,
+    quantities: tuple[Quantity, ...] = POLICY_QUANTITIES,
 ) -> Table | None:
-    figures = [f for f in evidence.figures if f.name in POLICY_NAMES and f.condition in conditions]
+    wanted = {each.name for each in quantities}
+    figures = [f for f in evidence.figures if f.name in wanted and f.condition in conditions]
     names = {figure.name for figure in figures}
-    columns = tuple(each for each in POLICY_QUANTITIES if each.name in names)
+    columns = tuple(each for each in quantities if each.name in names)
     measured = {figure.condition for figure in figures}
     rows = [
         build_row(c.label, c.meaning, (), [evidence.figure(each.name, c) for each in columns])

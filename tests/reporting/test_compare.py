@@ -1,0 +1,73 @@
+"""Two runs side by side: figures, differences, settings, and what makes them incomparable."""
+
+import json
+
+import pytest
+import yaml
+
+from cli.main import main
+from qpriv.errors import DataError
+from qpriv.reporting.compare import compare_runs
+from qpriv.result import Result, append_results
+
+
+def write_run(folder, accuracy, *, seed=0, n=200, **settings):
+    """Write a run folder with two epochs of accuracy, and a figure of its own."""
+    append_results(
+        folder / "results.jsonl",
+        [
+            Result(name="accuracy", value=0.1, n=n, seed=seed, epoch=0, dataset="D/val"),
+            Result(
+                name="accuracy", value=accuracy, n=n, ci=(accuracy - 0.03, accuracy + 0.04),
+                seed=seed, epoch=1, dataset="D/val",
+            ),
+            Result(name="bytes_up", value=5e6, n=n, unit="bytes", seed=seed, epoch=1),
+        ],
+    )  # fmt: skip
+    config = {"model": {"init_args": settings}, "trainer": {"default_root_dir": str(folder)}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return write_run(tmp_path / "a", 0.8, noise=0), write_run(tmp_path / "b", 0.7, noise=1)
+
+
+def test_the_last_figures_are_subtracted_with_their_interval(runs):
+    found = compare_runs(*runs)
+    accuracy, sent = found.figures
+    assert (accuracy.one.value, accuracy.other.value) == (0.8, 0.7)
+    assert accuracy.difference.value == pytest.approx(-0.1)
+    low, high = accuracy.difference.interval
+    assert (low, high) == pytest.approx((-0.15, -0.05))  # root of .03^2 + .04^2 on either side
+    assert sent.difference.value == 0
+    assert found.settings == {"model.init_args.noise": ("0", "1")}
+    assert found.warnings == ()
+
+
+def test_what_makes_runs_incomparable_is_said(runs, tmp_path):
+    other = write_run(tmp_path / "c", 0.8, seed=1, n=100)
+    append_results(other / "results.jsonl", [Result(name="extra", value=1.0, n=1, epoch=5)])
+    (other / "results.jsonl").open("a").write('{"half a line')
+    found = compare_runs(runs[0], other)
+    told = " ".join(found.warnings)
+    for words in ("seeds 0 and 1", "different numbers of images", "half a line"):
+        assert words in told
+    extra = found.figures[-1]
+    assert extra.one is None and extra.difference is None and "not measured" in str(found)
+
+
+def test_the_command_prints_text_or_json(runs, capsys):
+    main(["compare", *map(str, runs)])
+    text = capsys.readouterr().out
+    assert "accuracy (D/val)" in text and "-0.100 [-0.150, -0.050]" in text
+    assert "model.init_args.noise: 0 | 1" in text
+    main(["compare", *map(str, runs), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["figures"][0]["difference"]["value"] == pytest.approx(-0.1)
+
+
+def test_a_missing_folder_is_one_error(runs, tmp_path):
+    with pytest.raises(DataError, match="nowhere"):
+        compare_runs(runs[0], tmp_path / "nowhere")

@@ -15,7 +15,8 @@ def traffic_results(traffic: Traffic) -> list[Result]:
     """Return what crossed in training since the last report.
 
     ``bytes_up`` and ``bytes_down`` are per training sample; ``bytes/<kind>/<direction>`` are the
-    exact totals; ``codec_error/<kind>`` is the relative error of what arrived.
+    exact totals; ``codec_error/<kind>`` is the relative error of what arrived; ``bytes_padding``
+    is what of ``bytes_up`` and ``bytes_down`` only fills messages up to a bucket.
     """
     samples = traffic.samples
     if not samples:
@@ -31,6 +32,9 @@ def traffic_results(traffic: Traffic) -> list[Result]:
         )
         for way in (Direction.UP, Direction.DOWN)
     ]
+    if filler := traffic.filler():
+        each = filler / samples
+        results.append(Result(name="bytes_padding", value=each, n=samples, unit="bytes", note=note))
     for key, size in traffic.by_kind().items():
         results.append(Result(name=f"bytes/{key}", value=size, n=samples, unit="bytes"))
     for kind, error in traffic.codec_error().items():

@@ -16,7 +16,7 @@ from qpriv.models.sequences import TokenSelection
 from qpriv.models.vision_language import VisionLanguageModel
 
 from .codecs import Codec, native, squared_error
-from .padding import check_bucket, filled
+from .padding import check_bucket, filled, padding_cost
 from .transcript import Direction, Kind, Span, Transcript
 
 Stage = Callable[[Tensor, Tensor], Tensor]
@@ -158,7 +158,9 @@ class Crossing:
             return
         rows = layout.rows(received)
         codec = self.codec or native(sent.dtype)
-        tokens = sum(filled(len(row), self.bucket) for row in rows)
+        lengths = [len(row) for row in rows]
+        tokens = sum(filled(length, self.bucket) for length in lengths)
+        size = codec.token_bytes(sent.shape[-1])
         self.transcript.add(
             self.cut,
             kind,
@@ -166,8 +168,9 @@ class Crossing:
             rows,
             spans=layout.spans,
             prefill=layout.prefill,
-            num_bytes=tokens * codec.token_bytes(sent.shape[-1]),
+            num_bytes=tokens * size,
             distortion=None if received is sent else squared_error(layout.rows(sent), rows),
+            filler=padding_cost(lengths, self.bucket) * size,
         )
         # what comes back to a client lies as it left: it knows the lengths
         if kind is Kind.ACTIVATION and layout.prefill and direction is Direction.UP:

@@ -189,6 +189,19 @@ def unpack_labels(layout: TokenLayout, rows: Tensor) -> Tensor:
     return layout.unpack(rows.long(), IGNORED)
 
 
+def shed(model: VisionLanguageModel, *kept: nn.Module) -> None:
+    """Free every frozen weight of a model that is in none of the kept parts.
+
+    A server's process then holds its own layers, and of all others the shapes alone. Adapters
+    stay, so that the server's can be exported.
+    """
+    staying = {id(parameter) for part in kept for parameter in part.parameters()}
+    for module in model.modules():
+        for name, weight in list(module.named_parameters(recurse=False)):
+            if id(weight) not in staying and not weight.requires_grad:
+                setattr(module, name, nn.Parameter(weight.to("meta"), requires_grad=False))
+
+
 def trained(*parts: nn.Module) -> list[nn.Parameter]:
     """Return the trainable parameters of some parts, each once."""
     return [parameter for parameter in _distinct(parts) if parameter.requires_grad]

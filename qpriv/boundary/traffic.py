@@ -23,6 +23,7 @@ class Traffic:
         self._bytes: Counter[str] = Counter()
         self._lost: defaultdict[str, float] = defaultdict(float)
         self._sent: defaultdict[str, float] = defaultdict(float)
+        self._filler: Counter[str] = Counter()
         self.samples = 0
 
     def add(self, transcript: Transcript, samples: int) -> None:
@@ -30,6 +31,7 @@ class Traffic:
         self.samples += samples
         for message in transcript.messages:
             self._bytes[f"{message.kind}/{message.direction}"] += message.num_bytes
+            self._filler[message.direction] += message.filler
             if message.distortion is not None:
                 self._lost[message.kind] += message.distortion[0]
                 self._sent[message.kind] += message.distortion[1]
@@ -42,6 +44,10 @@ class Traffic:
             if (kind is None or key.startswith(f"{kind}/"))
             and (direction is None or key.endswith(f"/{direction}"))
         )
+
+    def filler(self) -> int:
+        """Return the bytes, among all of them, that only filled messages up to a bucket."""
+        return self._filler.total()
 
     def by_kind(self) -> dict[str, int]:
         """Return the bytes by ``kind/direction``."""
@@ -63,6 +69,7 @@ class Traffic:
             "bytes": dict(self._bytes),
             "lost": dict(self._lost),
             "sent": dict(self._sent),
+            "filler": dict(self._filler),
             "samples": {"": self.samples},
         }
 
@@ -71,4 +78,5 @@ class Traffic:
         self._bytes = Counter({key: int(size) for key, size in state["bytes"].items()})
         self._lost = defaultdict(float, state["lost"])
         self._sent = defaultdict(float, state["sent"])
+        self._filler = Counter({way: int(size) for way, size in state.get("filler", {}).items()})
         self.samples = int(state["samples"][""])

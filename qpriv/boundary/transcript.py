@@ -58,6 +58,7 @@ class Message:
         client: The client at the other end.
         names: For each row the weight it belongs to; empty for rows of tokens.
         distortion: Sums of squares of what a lossy codec lost and of what it was given.
+        filler: How many of the bytes nobody reads: they fill samples up to a bucket.
     """
 
     cut: int
@@ -70,6 +71,7 @@ class Message:
     client: int = 0
     names: tuple[str, ...] = ()
     distortion: tuple[float, float] | None = None
+    filler: int = 0
 
 
 @dataclass
@@ -106,6 +108,7 @@ class Transcript:
         names: Sequence[str] = (),
         num_bytes: int | None = None,
         distortion: tuple[float, float] | None = None,
+        filler: int = 0,
     ) -> None:
         """Append one message; the tensors are copied to the CPU without their graph.
 
@@ -125,6 +128,7 @@ class Transcript:
                 self.client,
                 tuple(names),
                 distortion,
+                filler,
             )
         )
 

@@ -28,6 +28,28 @@ def export_adapters(model: VisionLanguageModel, adapters: Sequence[str], folder:
     model.llava.save_pretrained(folder, selected_adapters=list(adapters))
 
 
+def loading_lines(base: str, adapters: Sequence[str], folder: Path) -> list[str]:
+    """Return Python that loads exported adapters without this package, all active as in training.
+
+    Args:
+        base: Name or folder of the base model.
+        adapters: Those that compute together, such as the server's and one client's.
+        folder: Where `export_adapters` wrote them.
+    """
+    places = [folder if name == "default" else folder / name for name in adapters]
+    first, *others = zip(adapters, places, strict=True)
+    lines = [
+        "from peft import PeftModel; from transformers import LlavaForConditionalGeneration",
+        f'base = LlavaForConditionalGeneration.from_pretrained("{base}")',
+        f'model = PeftModel.from_pretrained(base, "{first[1]}", adapter_name="{first[0]}")',
+        *(f'model.load_adapter("{place}", adapter_name="{name}")' for name, place in others),
+    ]
+    if others:
+        names = ", ".join(f'"{name}"' for name in adapters)
+        lines.append(f"model.base_model.set_adapter([{names}])")
+    return lines
+
+
 @contextmanager
 def fresh_adapter(model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> Iterator[str]:
     """Give the model a new adapter, the only active and trainable one, and take it away again.

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from qpriv.boundary import CodecName, Crossing, Direction, Kind, Transcript, make_codec
-from qpriv.boundary.padding import check_bucket, filled
+from qpriv.boundary.padding import check_bucket, padding_cost
 from qpriv.errors import ConfigError
 from qpriv.models.batch import VQABatch
 from qpriv.models.vision_language import LanguageOutput, VisionLanguageModel
@@ -93,6 +93,11 @@ class Split(Paradigm):
         """Return where `place` has put the cuts."""
         return self._cuts
 
+    @property
+    def private(self) -> bool:
+        """Return whether every client has an adapter of its own."""
+        return self.client_adapters == "private"
+
     def check_processes(self, count: int) -> None:
         """Refuse more than one process.
 
@@ -139,11 +144,17 @@ class Split(Paradigm):
                 # PEFT freezes what is inactive, and checkpoints hold what is not frozen
                 parameter.requires_grad_(True)
 
-    def become(self, model: VisionLanguageModel, client: int) -> None:
-        """Make a model that of one client alone: the adapters of the others are not there."""
-        self.activate(model, client)
+    def become(self, model: VisionLanguageModel, client: int | None) -> None:
+        """Leave in a model the server's adapter, and that of one client if it is the client's.
+
+        Args:
+            model: The model of a process that plays one party.
+            client: The client; None for the server.
+        """
+        own = [SERVER] if client is None else [SERVER, self._adapter_of(client)]
+        activate(model, own)
         for name in self.adapters():
-            if name not in (SERVER, self._adapter_of(client)):
+            if name not in own:
                 model.llava.delete_adapter(name)
 
     def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
@@ -257,8 +268,10 @@ class Split(Paradigm):
         rows = [row[keep].int() for row, keep in zip(output.labels, real, strict=True)]
         cut = self._cuts[-1]
         # filled like the activations they cross with, or their size would tell what those hide
-        size = 4 * sum(filled(len(row), self.bucket) for row in rows)
-        transcript.add(cut, Kind.LABELS, Direction.UP, rows, num_bytes=size)
+        lengths = [len(row) for row in rows]
+        filler = 4 * padding_cost(lengths, self.bucket)
+        size = 4 * sum(lengths) + filler
+        transcript.add(cut, Kind.LABELS, Direction.UP, rows, num_bytes=size, filler=filler)
         transcript.add(cut, Kind.SCALAR, Direction.UP, [_scalar()])
         transcript.add(cut, Kind.SCALAR, Direction.DOWN, [_scalar()])
 

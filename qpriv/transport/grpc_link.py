@@ -134,7 +134,7 @@ class GrpcLink(Link):
 
     def _explained(self, error: Any) -> TransportError:  # noqa: ANN401 - grpc has no types
         details = " ".join(str(error.details()).split())
-        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        if "larger than max" in details:
             return TransportError(
                 f"the server refused a message by its size: {details}",
                 where="--max_message",

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from qpriv.boundary import Crossing, Direction, Kind, Traffic, Transcript, make_codec
 from qpriv.boundary.codecs import CodecName
-from qpriv.boundary.padding import filled
+from qpriv.boundary.padding import fill_rows, filled, padding_cost, strip_rows
 from qpriv.errors import ConfigError
 from qpriv.models.vision_language import VisionLanguageModel
 from tests.boundary.test_crossing import ragged
@@ -91,16 +91,29 @@ def test_filled_messages_cost_the_next_multiple(model: VisionLanguageModel) -> N
     sent = transcript.num_bytes(kind=Kind.ACTIVATION) / (HIDDEN_SIZE * 4)
     assert sent == sum(filled(length, 16) for length in lengths) > sum(lengths)
     assert [len(row) for row in transcript.rows(CUT)] == lengths
+    traffic = Traffic()
+    traffic.add(transcript, samples=4)
+    assert traffic.filler() == padding_cost(lengths, 16) * HIDDEN_SIZE * 4 > 0
+
+
+def test_filled_rows_are_stripped_again() -> None:
+    rows, lengths = noise(9, 3), torch.tensor([4, 5])
+    filled_rows = fill_rows(rows, lengths, 4)
+    assert len(filled_rows) == 12 and bool((filled_rows[-3:] == 0).all())
+    assert torch.equal(strip_rows(filled_rows, lengths, 4), rows)
 
 
 def test_traffic_survives_a_checkpoint() -> None:
     transcript = Transcript(store=False)
-    transcript.add(4, Kind.GRADIENT, Direction.DOWN, [noise(3, 8)], distortion=(1.0, 4.0))
+    transcript.add(
+        4, Kind.GRADIENT, Direction.DOWN, [noise(3, 8)], distortion=(1.0, 4.0), filler=32
+    )
     traffic, again = Traffic(), Traffic()
     traffic.add(transcript, samples=2)
     again.load(traffic.state())
     assert again.by_kind() == traffic.by_kind() == {"gradient/down": 96}
     assert again.codec_error() == {"gradient": 0.5} and again.samples == 2
+    assert again.filler() == traffic.filler() == 32
 
 
 def test_an_empty_bucket_is_refused(model: VisionLanguageModel) -> None:

@@ -36,10 +36,7 @@ class Guest(ABC):
     ) -> None:
         self.connect, self.terms, self.patience = connect, terms, patience
         self.on_round = on_round
-        self.kinds: Counter[str] = Counter()
-        """Bytes of tensors that crossed, by ``kind/direction``, what was repeated included."""
-        self.frames: Counter[str] = Counter()
-        """Bytes of whole frames, by direction."""
+        self._links: list[Link] = []
 
     def run(self) -> None:
         """Train with the others, from where this client stands, to the end.
@@ -48,25 +45,28 @@ class Guest(ABC):
             ConnectionLost: If the server stays away for longer than the patience.
             TransportError: If the server refuses something.
         """
-        self._heard = time.monotonic()
+        self._heard, self._lost = time.monotonic(), False
         while True:
             try:
                 with self.connect() as link:
-                    try:
-                        self._visit(link)
-                        return
-                    finally:
-                        self.kinds += link.kinds
-                        self.frames += link.frames
+                    self._links.append(link)
+                    self._visit(link)
+                    return
             except ConnectionLost as error:
                 if time.monotonic() - self._heard > self.patience:
                     raise
-                logger.info("%s; trying again", error)
+                if not self._lost:
+                    logger.warning("%s. Trying for %g s", error, self.patience)
+                self._lost = True
                 time.sleep(min(_LONGEST, self.patience / 10))
+
+    def crossed(self) -> Counter[str]:
+        """Return the bytes of tensors by ``kind/direction``, those sent twice included."""
+        return sum((link.kinds for link in self._links), start=Counter())
 
     def _visit(self, link: Link) -> None:
         welcome = link(Packet("hello", note=self.terms))
-        self._heard = time.monotonic()
+        self._heard, self._lost = time.monotonic(), False
         try:
             numbers = int(welcome.note["rounds"]), int(welcome.note["steps"])
         except (KeyError, ValueError) as error:

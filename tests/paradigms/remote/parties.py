@@ -78,7 +78,7 @@ def batch_of(run: Run, number: int) -> VQABatch:
 
 
 def split_server(run: Run, paradigm: Split, rounds: int) -> Server:
-    paradigm.activate(run.model, 0)
+    paradigm.become(run.model, None)
     if len(paradigm.cuts) == 1:
         return SplitServer(Tail(run.model, paradigm.cuts[0]), run.recipe, rounds)
     return BodyServer(Segment(run.model, *paradigm.cuts), run.recipe, rounds)

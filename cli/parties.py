@@ -1,0 +1,174 @@
+"""``qpriv server`` and ``qpriv client``: one run, divided among processes of several owners."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import lightning as L
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+
+from lightning_modules import VQAModule
+from qpriv.boundary.parties import Segment, Tail, shed
+from qpriv.errors import ConfigError
+from qpriv.paradigms import Federated, SplitLearning
+from qpriv.paradigms.adapter import export_adapters
+from qpriv.paradigms.exchange import BodyServer, Server, SplitServer
+from qpriv.paradigms.federated import load_weights, named_weights
+from qpriv.paradigms.remote import FederatedHost, Host, Snapshots, SplitHost, terms_of
+from qpriv.paradigms.split import SERVER, Split
+from qpriv.transport import SERVER_NAME, Identity
+
+from .parser import BriefParser
+from .training import check_yaml, config_name, quiet, shipped
+
+MIB = 2**20
+
+
+class PartyCLI(LightningCLI):
+    """A configuration as `fit` reads it, built for a party that has no trainer of its own."""
+
+    def __init__(self, words: Sequence[str], *, has_data: bool) -> None:
+        self.command = words[0]
+        args = [shipped(word) for word in words[1:]]
+        check_yaml(args)
+        self.name = config_name(args) or "run"
+        super().__init__(
+            VQAModule,
+            L.LightningDataModule if has_data else None,
+            save_config_callback=None,
+            trainer_defaults={"logger": False, "enable_checkpointing": False},
+            seed_everything_default=0,
+            parser_kwargs={"default_env": True, "env_prefix": "QPRIV"},
+            parser_class=BriefParser,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            auto_configure_optimizers=False,
+            args=args,
+            run=False,
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add what only parties need."""
+        parser.add_argument("--certificates", type=Path, required=True, help="folder of PEM files")
+        parser.add_argument("--max_message", type=int, default=256, help="largest message, MiB")
+        parser.add_argument("--out", type=Path, default=None, help="where this party writes")
+        if self.command == "server":
+            parser.add_argument("--listen", default="0.0.0.0:8470", help="host:port")
+            parser.add_argument("--rounds", type=int, required=True, help="rounds of the run")
+            parser.add_argument("--steps", type=int, default=None, help="steps of the schedule")
+        else:
+            parser.add_argument("--server", default="localhost:8470", help="host:port")
+            parser.add_argument("--client", type=int, required=True, help="its number, from 0")
+            parser.add_argument("--shard", type=bool, default=False, help="take one shard of data")
+            parser.add_argument("--patience", type=float, default=600.0, help="seconds to wait")
+
+    def given(self, name: str) -> Any:  # noqa: ANN401 - several kinds
+        """Return an option."""
+        return self.config[name]
+
+    @property
+    def out(self) -> Path:
+        """Return where this party writes."""
+        label = self.command if self.command == "server" else f"client{self.given('client')}"
+        return self.given("out") or Path("runs") / f"{self.name}-{label}"
+
+    def module_of_party(self) -> VQAModule:
+        """Return the module, its model loaded onto the trainer's device.
+
+        Raises:
+            ConfigError: If the paradigm has no other party, or hands weights from client to client.
+        """
+        module = cast(VQAModule, self.model)
+        check_paradigm(module)
+        module.trainer = self.trainer
+        module.to(self.trainer.strategy.root_device)
+        module.configure_model()
+        return module
+
+
+def check_paradigm(module: VQAModule) -> None:
+    """Check that a paradigm can be divided among processes.
+
+    Raises:
+        ConfigError: If it cannot.
+    """
+    paradigm = module.paradigm
+    if not isinstance(paradigm, (Federated, Split)):
+        raise ConfigError(
+            f"{type(paradigm).__name__} has one party only",
+            where="--model.paradigm",
+            remedy="choose Federated, SplitLearning or UShapedSplit",
+        )
+    if isinstance(paradigm, Split) and paradigm.num_clients > 1 and not paradigm.private:
+        raise ConfigError(
+            "an adapter that is handed over would pass through the server",
+            where="--model.paradigm.client_adapters",
+            remedy="choose private",
+        )
+
+
+def run(words: Sequence[str]) -> None:
+    """Run a party.
+
+    Args:
+        words: ``server`` or ``client``, and its options.
+    """
+    quiet()
+    if importlib.util.find_spec("grpc") is None:
+        raise ConfigError("grpcio is not installed", remedy="pip install 'qpriv[grpc]'")
+    if words[0] == "server":
+        serve(PartyCLI(words, has_data=False))
+    else:
+        from .guests import take_part
+
+        take_part(PartyCLI(words, has_data=True))
+
+
+def serve(cli: PartyCLI) -> None:
+    """Serve a run until all of its clients are done."""
+    from qpriv.transport.grpc_link import GrpcServer
+
+    identity = Identity.read(cli.given("certificates"), SERVER_NAME)
+    if cli.given("rounds") < 1:
+        raise ConfigError(f"rounds is {cli.given('rounds')}", remedy="choose 1 or more")
+    module = cli.module_of_party()
+    host = _host(cli, module)
+    limit = cli.given("max_message") * MIB
+    server = GrpcServer(host, cli.given("listen"), identity, host.clients, limit)
+    server.start()
+    print(f"round {host.round} of {host.rounds}, listening on port {server.port}", flush=True)
+    try:
+        host.finished.wait()
+    finally:
+        server.stop()
+    if isinstance(host, FederatedHost):
+        load_weights(module.model, {n: v.to(module.device) for n, v in host.adapter.items()})
+    names = ("default",) if isinstance(host, FederatedHost) else (SERVER,)
+    export_adapters(module.model, names, cli.out / "adapter")
+    print(f"all clients are done: the adapter is in {cli.out / 'adapter'}")
+
+
+def _host(cli: PartyCLI, module: VQAModule) -> Host:
+    """Return the server of a run, which keeps its own layers of the model and nothing else."""
+    paradigm, model, rounds = module.paradigm, module.model, cli.given("rounds")
+    terms = terms_of(module.frozen_identity()["backbone"], paradigm, module.recipe, module.seed)
+    snapshots = Snapshots(cli.out / "rounds")
+    if isinstance(paradigm, Federated):
+        shed(model)
+        steps = cli.given("steps") or rounds * paradigm.local_steps
+        start = named_weights(model)
+        return FederatedHost(start, paradigm, terms, rounds, steps, snapshots, module.seed)
+    assert isinstance(paradigm, Split)
+    paradigm.become(model, None)
+    settings: dict[str, Any] = {"codec": paradigm.codec, "bucket": paradigm.bucket}
+    server: Server
+    if isinstance(paradigm, SplitLearning):
+        tail = Tail(model, paradigm.cuts[0])
+        shed(model, tail)
+        server = SplitServer(tail, module.recipe, rounds, **settings)
+    else:
+        body = Segment(model, *paradigm.cuts)
+        shed(model, body)
+        server = BodyServer(body, module.recipe, rounds, **settings)
+    return SplitHost(server, terms, paradigm.num_clients, rounds, snapshots, module.seed)

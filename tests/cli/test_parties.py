@@ -1,0 +1,210 @@
+"""A server and its clients as processes of their own end at the weights of ``qpriv fit``."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cli.main import main
+from qpriv.paradigms.remote import Snapshots
+from qpriv.result import read_results
+from qpriv.transport.certificates import make_certificates
+from tests.tiny_models import random_backbone
+
+ROOT = Path(__file__).parents[2]
+EPOCHS = 2
+
+
+def settings(*more: str) -> list[str]:
+    """Return a run on a tiny random model and eleven pictures of noise: three steps an epoch."""
+    return [
+        "--model=VQAModule",
+        f"--model.backbone={random_backbone()}",
+        "--model.rank=4",
+        "--model.learning_rate=1e-2",
+        "--data=tests.tiny_data.Noise",
+        "--trainer.accelerator=cpu",
+        "--trainer.enable_progress_bar=false",
+        *more,
+    ]
+
+
+class Processes:
+    """Parties in a folder, each a process of its own; all of them end with the test."""
+
+    def __init__(self, folder: Path, settings: list[str]) -> None:
+        self.folder, self.settings = folder, settings
+        self.running: list[subprocess.Popen[str]] = []
+        self.port = 0
+
+    def start(self, name: str, *words: str) -> subprocess.Popen[str]:
+        certificates = ["--certificates", str(self.folder / "certificates")]
+        command = [sys.executable, "-c", "from cli.main import main; main()", *words]
+        process = subprocess.Popen(
+            [*command, *self.settings, *certificates, "--out", str(self.folder / name)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / f"{name}.err").open("a"),
+            text=True,
+        )
+        self.running.append(process)
+        return process
+
+    def serve(self, rounds: int, *words: str, wait: bool = True) -> subprocess.Popen[str]:
+        given = ["--listen", f"localhost:{self.port}", "--rounds", str(rounds), *words]
+        process = self.start("server", "server", *given)
+        if wait:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert "listening on port" in line, (self.folder / "server.err").read_text()
+            self.port = int(line.rsplit(" ", 1)[1])
+        return process
+
+    def join(self, number: int, *words: str) -> subprocess.Popen[str]:
+        where = ["--server", f"localhost:{self.port}", "--client", str(number)]
+        return self.start(f"client{number}", "client", *where, *words)
+
+    def ended(self, process: subprocess.Popen[str]) -> str:
+        """Return what a process has printed, once it has ended well."""
+        said, _ = process.communicate(timeout=900)
+        logs = {path.name: path.read_text() for path in self.folder.glob("*.err")}
+        assert process.returncode == 0, logs
+        return said
+
+    def reaches(self, name: str, number: int) -> None:
+        """Wait until a party has written down a round."""
+        snapshots, deadline = Snapshots(self.folder / name / "rounds"), time.monotonic() + 600
+        while max(snapshots.numbers(), default=0) < number:
+            assert time.monotonic() < deadline, f"{name} stands at {snapshots.numbers()}"
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def parties(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.chdir(tmp_path)
+
+    def make(*more):
+        make_certificates(tmp_path / "certificates", clients=2)
+        made.append(Processes(tmp_path, settings(*more)))
+        return made[0]
+
+    yield make
+    for process in made[0].running:
+        process.kill()
+        process.wait()
+
+
+def fit(folder, words):
+    """Return the adapters of the last step of a fit in one process, by their folder."""
+    quiet = ["--run.wandb=off", "--run.tensorboard=false", "--trainer.limit_val_batches=0"]
+    where = [f"--trainer.max_epochs={EPOCHS}", f"--trainer.default_root_dir={folder}"]
+    main(["fit", *words, *quiet, *where])
+    return adapters(folder / "adapter")
+
+
+def adapters(folder):
+    files = folder.rglob("adapter_model.safetensors")
+    return {file.parent.relative_to(folder).as_posix(): load_file(file) for file in files}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_split_learning_over_grpc_is_the_fit_bit_for_bit(parties, tmp_path):
+    run = parties("--model.paradigm=SplitLearning", "--model.paradigm.codec=bf16")
+    server = run.serve(rounds=6)
+    client = run.join(0)
+    expected = fit(tmp_path / "fit", run.settings)
+    run.ended(client)
+    run.ended(server)
+    assert same(adapters(tmp_path / "server/adapter")["server"], expected["server"])
+    assert same(adapters(tmp_path / "client0/adapter")["client0"], expected["client0"])
+    results = {result.name: result for result in read_results(tmp_path / "client0/results.jsonl")}
+    assert results["accuracy"].n == 11 and results["accuracy"].paradigm == "split"
+    assert results["bytes_up"].value > results["bytes_down"].value > 0  # labels go up
+    assert len((tmp_path / "client0/metrics.jsonl").read_text().splitlines()) == 6
+
+
+@pytest.mark.slow
+def test_parties_that_are_killed_end_at_the_weights_of_the_fit(parties, tmp_path):
+    """Two clients of a U-shaped split; one of them, then the server, is killed as it works."""
+    given = ("--model.paradigm=UShapedSplit", "--model.paradigm.num_clients=2")
+    run = parties(*given, "--model.paradigm.bucket=16", "--data.batch_size=1")
+    server = run.serve(rounds=22)
+    clients = [run.join(number, "--shard=true") for number in range(2)]
+    run.reaches("client0", 4)
+    clients[0].send_signal(signal.SIGKILL)
+    clients[0].wait()
+    before = Snapshots(tmp_path / "client0/rounds").numbers()[-1]
+    clients[0] = run.join(0, "--shard=true")
+    run.reaches("client0", before + 3)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    done = Snapshots(tmp_path / "server/rounds").numbers()[-1]
+    server = run.serve(rounds=22)
+    assert Snapshots(tmp_path / "server/rounds").numbers()[-1] >= done
+    expected = fit(tmp_path / "fit", run.settings)
+    for process in (*clients, server):
+        run.ended(process)
+    assert same(adapters(tmp_path / "server/adapter")["server"], expected["server"])
+    for name in ("client0", "client1"):
+        assert same(adapters(tmp_path / name / "adapter")[name], expected[name])
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        steps = [json.loads(line)["step"] for line in lines]
+        assert steps == sorted(set(steps))  # nothing is told twice
+    assert not same(expected["client0"], expected["client1"])
+
+
+@pytest.mark.slow
+def test_federated_clients_over_grpc_are_the_fit_bit_for_bit(parties, tmp_path):
+    given = ("--model.paradigm=Federated", "--model.paradigm.num_clients=2")
+    run = parties(*given, "--model.paradigm.local_steps=2", "--model.dropout=0.1")
+    server = run.serve(4, "--steps=6")  # three steps an epoch: rounds of two, one, two, one
+    clients = [run.join(number, "--shard=true") for number in range(2)]
+    expected = fit(tmp_path / "fit", run.settings)
+    for process in (*clients, server):
+        run.ended(process)
+    for name in ("server", "client0", "client1"):
+        assert same(adapters(tmp_path / name / "adapter")["."], expected["."]), name
+
+
+@pytest.mark.slow
+def test_who_does_not_belong_is_told_why_and_the_run_goes_on(parties, tmp_path):
+    run = parties("--model.paradigm=SplitLearning")
+    server = run.serve(rounds=3)
+    make_certificates(tmp_path / "foreign", clients=1)
+    stranger = run.join(0, "--certificates", str(tmp_path / "foreign"), "--patience=1")
+    another = run.join(0, "--model.rank=8")
+    for process in (stranger, another):
+        process.communicate(timeout=900)
+        assert process.returncode == 2
+    said = (tmp_path / "client0.err").read_text()
+    assert "are both certificates of one authority?" in said
+    assert "rank is 8, the server's is 4" in said
+    run.ended(run.join(0))
+    run.ended(server)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "Centralized has one party only"),
+        (["--model.paradigm=SplitLearning", "--model.paradigm.num_clients=2"], "choose private"),
+    ],
+)
+def test_what_cannot_be_divided_is_refused(parties, tmp_path, words, reason, capsys):
+    run = parties(*words)
+    certificates = ["--certificates", str(tmp_path / "certificates")]
+    with pytest.raises(SystemExit) as leaving:
+        main(["server", *run.settings, *certificates, "--rounds=1"])
+    assert leaving.value.code == 2 and reason in capsys.readouterr().err

@@ -150,17 +150,17 @@ class MembershipProbe(Probe):
             self._train_shadow(int(item.removeprefix("shadow=")), visit)
             return []
         candidates = self._candidates(visit.data)
-        blind = self._blind(candidates)
+        blind, shadows = self._blind(candidates), self._shadows(visit)
         return [
-            self._named(figure, query, candidates, len(self._shadows(visit)), blind.note)
+            self._named(figure, query, candidates, len(shadows), blind.note)
             for query in self.query_policies
-            for figure in [blind, *self._attacked(visit, candidates, query)]
+            for figure in [blind, *self._attacked(visit, candidates, shadows, query)]
         ]
 
     def _attacked(
-        self, visit: Visit, candidates: Candidates, query: QueryPolicy
+        self, visit: Visit, candidates: Candidates, shadows: Sequence[Shadow], query: QueryPolicy
     ) -> Iterator[Result]:
-        signals = self._signals(visit, candidates, query)
+        signals = self._signals(visit, candidates, shadows, query)
         for prefix, attack in ATTACKS.items():
             found = attack(signals)
             figures = attack_report(
@@ -214,8 +214,10 @@ class MembershipProbe(Probe):
         paths = [self._shadow_path(number, visit) for number in range(self.shadows)]
         return [Shadow.from_bytes(path.read_bytes()) for path in paths if path.exists()]
 
-    def _signals(self, visit: Visit, candidates: Candidates, query: QueryPolicy) -> ShadowSignals:
-        shadows, victim = self._shadows(visit), visit.victim
+    def _signals(
+        self, visit: Visit, candidates: Candidates, shadows: Sequence[Shadow], query: QueryPolicy
+    ) -> ShadowSignals:
+        victim = visit.victim
         access = QueryAccess(
             victim.model, victim.policy, query, encode=victim.encode, seed=visit.seed
         )

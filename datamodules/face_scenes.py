@@ -1,6 +1,6 @@
 """`FaceScenes`: the embedded data set, with everything an attack study needs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from qpriv.datasets import face_scenes
@@ -45,6 +45,7 @@ class FaceScenes(VQADataModule):
     def __post_init__(self) -> None:
         """Check the numbers before anything is drawn."""
         super().__post_init__()
+        self._lists: dict[str, list[VQASample]] = {}
         for name in ("num_train", "num_memorised", "num_eval", "num_auxiliary", "num_targets"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="choose 0 or more")
@@ -62,27 +63,35 @@ class FaceScenes(VQADataModule):
 
     def nonmembers(self) -> Sequence[VQASample]:
         """Return as many samples as there are members, of the same mixture, never trained on."""
-        return _samples(self._mixture("nonmembers", 1))
+        return self._drawn("nonmembers", lambda: self._mixture("nonmembers", 1))
 
     def population(self) -> Sequence[VQASample]:
         """Return the attacker's samples of the victim's mixture, to train shadow models on."""
-        return _samples(self._mixture("train", self.population_factor))
+        return self._drawn("population", lambda: self._mixture("train", self.population_factor))
 
     def auxiliary(self) -> Sequence[VQASample]:
         """Return the attacker's scenes, one question each, to train inverters on."""
-        # another world than the population's, so that the two lists share no image
-        scenes = face_scenes.FaceScenes("train", self.num_auxiliary, self.world + 1, "scenes", 1)
-        return scenes.samples
+        return self._drawn("auxiliary", lambda: [self._attacked("train", self.num_auxiliary)])
 
     def targets(self) -> Sequence[VQASample]:
         """Return private scenes, one question each, on which reconstruction is scored."""
-        return face_scenes.FaceScenes(
-            "members", self.num_targets, self.world + 1, "scenes", 1
-        ).samples
+        return self._drawn("targets", lambda: [self._attacked("members", self.num_targets)])
 
     def gallery(self) -> Sequence[VQASample]:
         """Return one picture of each of the sixty people no attacker has seen."""
         return face_scenes.face_gallery()
+
+    def _drawn(
+        self, name: str, draw: Callable[[], list[face_scenes.FaceScenes]]
+    ) -> list[VQASample]:
+        """Return a list that attackers ask for again and again; it is drawn once."""
+        if name not in self._lists:
+            self._lists[name] = _samples(draw())
+        return self._lists[name]
+
+    def _attacked(self, split: str, number: int) -> face_scenes.FaceScenes:
+        # another world than the population's, so that the two share no image
+        return face_scenes.FaceScenes(split, number, self.world + 1, "scenes", 1)
 
     def _mixture(self, split: str, factor: int) -> list[face_scenes.FaceScenes]:
         memorised = face_scenes.FaceScenes(

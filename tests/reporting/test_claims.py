@@ -23,6 +23,7 @@ from qpriv.reporting.condition import Condition
 from qpriv.reporting.estimate import Estimate
 from qpriv.reporting.evidence import Evidence, Measurement
 
+from . import fakes
 from .fakes import result
 
 RATIOS = (0.0, 0.3, 0.5, 0.7, 0.9)
@@ -159,6 +160,12 @@ def test_the_trend_needs_all_five_ratios():
     rows = ladder_rows("attack/fora/psnr_sensitive", (4.0, 1.0, 1.0, 1.0, 1.0), unit="dB")[:3]
     claim = only(below_trend(evidence(*rows)))
     assert claim.verdict == "undecided" and "0.3, 0.5, 0.7 and 0.9" in claim.evidence
+
+
+def test_a_study_of_one_run_has_no_trend_yet():
+    half = fakes.policy_results("fixed(0.5,fused)", seed=0)
+    verdicts = {claim.verdict for claim in below_trend(evidence(*half))}
+    assert verdicts == {"undecided"}
 
 
 @pytest.mark.parametrize(

@@ -285,6 +285,21 @@ def test_several_at_a_time_run_in_their_own_processes_and_wait_for_what_they_nee
     assert any("left, 2 runs at a time" in line and "8.0" in line for line in said)
 
 
+def test_a_page_that_cannot_be_made_does_not_end_the_study(config, monkeypatch):
+    attempts: list[Path] = []
+
+    def fail_once(folders, out):
+        attempts.append(out)
+        if len(attempts) == 1:
+            raise ValueError("no page")
+        return out / "report.html"
+
+    monkeypatch.setattr("qpriv.reporting.study.runner.write_report", fail_once)
+    outcome, said = study(config, FakeFit())
+    assert outcome.done == ALL and outcome.report is not None
+    assert "no report for now: ValueError: no page" in said
+
+
 def die(arguments: list[str]) -> None:
     """Stands in for a run whose process the system kills."""
     os._exit(9)

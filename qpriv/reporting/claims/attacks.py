@@ -71,11 +71,14 @@ def below_trend(evidence: Evidence) -> Iterator[Claim]:
     for each in tested:
         rungs = ladder(evidence, each)
         whole = {ratio: rungs[ratio] for ratio in TREND_RATIOS if ratio in rungs}
-        estimate = against_ladder(evidence, FACE_PSNR, each, whole, line_weights, **setting)
+        # fewer rungs are no trend: a study that is under way may have but one
+        complete = len(whole) == len(TREND_RATIOS)
         yield judged(
             topic,
             f"{each.label}: face PSNR is lower than the linear trend of its ranking.",
-            estimate if len(whole) == len(TREND_RATIOS) else None,
+            against_ladder(evidence, FACE_PSNR, each, whole, line_weights, **setting)
+            if complete
+            else None,
             "Face PSNR minus the least-squares line at the policy's mean ratio",
             below=0.0,
             unit="dB",

@@ -188,7 +188,12 @@ class _Runner:
         folders = self._measured
         if not folders or (soon and not even_if_soon):
             return
-        self.outcome.report = write_report(folders, self.out)
+        try:
+            self.outcome.report = write_report(folders, self.out)
+        except Exception as error:  # hours of runs must not end with the page about them
+            if even_if_soon:
+                raise
+            self.echo(f"no report for now: {type(error).__name__}: {error}")
         self._reported_at = time.monotonic()
         self._report_cost = self._reported_at - now
 

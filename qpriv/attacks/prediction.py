@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,10 @@ from sklearn import config_context
 from sklearn.base import ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -26,6 +29,8 @@ from qpriv.result import Result, Scalar
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Classifiers = Callable[[int], dict[str, ClassifierMixin]]
+"""Returns fresh classifiers by name, given a seed."""
 
 FOLDS = 3
 TREES = 30
@@ -49,26 +54,52 @@ class Told:
     classifier: str
 
 
-def learn_and_tell(
-    known: Floats, labels: Sequence[str], groups: Sequence[str], asked: Floats, seed: int = 0
-) -> Told:
-    """Train the best of three classifiers on known samples and ask it about others.
+def count_classifiers(seed: int) -> dict[str, ClassifierMixin]:
+    """Return what can learn from a few numbers: a forest, a logistic regression, the majority."""
+    return {
+        "forest": RandomForestClassifier(TREES, min_samples_leaf=5, random_state=seed),
+        "logistic": make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=300)),
+        "majority": DummyClassifier(),
+    }
 
-    A random forest on the raw numbers, a logistic regression on standardised ones, and the
-    majority, chosen by log-loss over folds of whole groups.
+
+def activation_classifiers(seed: int) -> dict[str, ClassifierMixin]:
+    """Return what can learn from many numbers: linear and two-layer probes, the majority."""
+    layers = MLPClassifier((64,), alpha=0.1, max_iter=60, random_state=seed)
+    return {
+        "linear": make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300)),
+        "two_layer": make_pipeline(StandardScaler(), layers),
+        "majority": DummyClassifier(),
+    }
+
+
+def learn_and_tell(
+    known: Floats,
+    labels: Sequence[str],
+    groups: Sequence[str],
+    asked: Floats,
+    seed: int = 0,
+    classifiers: Classifiers = count_classifiers,
+) -> Told:
+    """Train the best of some classifiers on known samples and ask it about others.
+
+    The best has the least log-loss over folds of whole groups.
 
     Args:
         known: Inputs of the attacker's own samples, ``[m, f]``.
         labels: Their classes.
         groups: Their images or patients.
         asked: Inputs of private samples, ``[n, f]``.
-        seed: Seed of the forest.
+        seed: Seed of the classifiers.
+        classifiers: What is tried.
     """
     classes = np.asarray(labels)
-    # checking the forest's settings tree by tree takes longer than growing the trees
-    with config_context(skip_parameter_validation=True, assume_finite=True):
-        chosen = _choose(known, classes, groups, seed)
-        model = _candidates(seed)[chosen].fit(known, classes)
+    # checking the forest's settings tree by tree takes longer than growing the trees; that a
+    # classifier stops before it has converged is meant to be
+    with config_context(skip_parameter_validation=True, assume_finite=True), catch_warnings():
+        simplefilter("ignore", ConvergenceWarning)
+        chosen = _choose(known, classes, groups, partial(classifiers, seed))
+        model = classifiers(seed)[chosen].fit(known, classes)
         shares = np.asarray(model.predict_proba(asked))
     prior = np.asarray([np.mean(classes == name) for name in model.classes_])
     return Told(
@@ -138,15 +169,12 @@ def nothing_to_tell(name: str, why: str) -> Result:
     return Result(name=f"{name}_accuracy", value=None, n=0, status="not applicable", note=why)
 
 
-def _candidates(seed: int) -> dict[str, ClassifierMixin]:
-    return {
-        "forest": RandomForestClassifier(TREES, min_samples_leaf=5, random_state=seed),
-        "logistic": make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=300)),
-        "majority": DummyClassifier(),
-    }
-
-
-def _choose(inputs: Floats, classes: NDArray[np.str_], groups: Sequence[str], seed: int) -> str:
+def _choose(
+    inputs: Floats,
+    classes: NDArray[np.str_],
+    groups: Sequence[str],
+    fresh: Callable[[], dict[str, ClassifierMixin]],
+) -> str:
     """Return the name of the classifier with the least loss on groups it did not learn from."""
     folds = min(FOLDS, len(set(groups)))
     if folds < 2:
@@ -155,7 +183,7 @@ def _choose(inputs: Floats, classes: NDArray[np.str_], groups: Sequence[str], se
     for learned, held in GroupKFold(folds).split(inputs, classes, groups):
         if len(set(classes[learned])) < 2:
             return "majority"
-        for name, model in _candidates(seed).items():
+        for name, model in fresh().items():
             model.fit(inputs[learned], classes[learned])
             losses[name] += _loss(model, inputs[held], classes[held])
     return min(losses, key=lambda name: losses[name])

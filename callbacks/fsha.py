@@ -1,0 +1,230 @@
+"""`FshaProbe`: beside the training, a twin of it whose server hijacks the client."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from callbacks.journal import save_state
+from callbacks.media import picture_grid, save_picture
+from callbacks.probe import OnError, Probe, Visit
+from qpriv.attacks.detector import SplitGuard
+from qpriv.attacks.fsha import Fsha, HijackTraining
+from qpriv.attacks.hijacking import HijackedClient, HijackingServer, hijacked_client
+from qpriv.attacks.observation import observe, one_per_image, scenes
+from qpriv.attacks.query import QueryAccess
+from qpriv.attacks.reconstruction import Floors, reconstruction_report
+from qpriv.attacks.residual import residual_report
+from qpriv.attacks.threat import Positions
+from qpriv.attacks.victim import AttackData, Victim
+from qpriv.boundary.crossing import check_cut
+from qpriv.datasets.sample import VQASample
+from qpriv.errors import ConfigError
+from qpriv.metrics.intervals import mean_interval
+from qpriv.result import Result
+
+PICTURES = 8
+
+
+class FshaProbe(Probe):
+    """Hijacks a twin of the client and reconstructs private scenes from what it sends.
+
+    An active server would ruin the training it is meant to measure, so the attack has a client
+    of its own: a fresh adapter, trained by the victim's recipe on the victim's data, with FSHA in
+    the server's place. Twin and attacker are carried over from epoch to epoch. The attack needs
+    thousands of steps: give it few at each of many epoch ends, or many in a ``qpriv attack``.
+
+    Figures are ``attack/fsha/<name>`` with the names of `reconstruction_report` and
+    `residual_report`, and what the client would notice: ``task_accuracy``, how often the twin's
+    answers to unseen samples are right, beside ``task_accuracy_honest``, the victim's; with
+    ``detector``, ``splitguard_score`` (near 1 for an honest server).
+
+    Args:
+        every_n_epochs: Measure after every n-th epoch, and after the last one.
+        max_samples: Private scenes to reconstruct, and samples to answer.
+        auxiliary_samples: Public scenes the attacker trains on.
+        positions: Whether it knows which patches were kept.
+        steps: Steps of the hijacked training at each epoch end.
+        batch_size: Samples a step, of the client's and of public ones.
+        learning_rate: Of pilot and decoder.
+        critic_rate: Of the critic.
+        penalty: Weight of the gradient penalty.
+        noise: Spread of the noise on codes when the decoder trains.
+        detector: Let the client run SplitGuard: a tenth of its batches have random labels.
+        patch_size: Side of a reconstructed patch in pixels.
+        seed: Seed of the attack.
+        max_seconds: The hijacked training stops when this time is over.
+        on_error: ``warn`` or ``stop``.
+        log_private: Write reconstructions into the run folder.
+        audit_isolation: Hash the victim before and after.
+
+    Raises:
+        ConfigError: If a number is out of its range.
+    """
+
+    name: ClassVar[str] = "fsha"
+
+    def __init__(
+        self,
+        every_n_epochs: int = 1,
+        max_samples: int | None = 256,
+        auxiliary_samples: int | None = 2000,
+        positions: Positions = "known",
+        steps: int = 500,
+        batch_size: int = 16,
+        learning_rate: float = 1e-3,
+        critic_rate: float = 3e-4,
+        penalty: float = 10.0,
+        noise: float = 0.3,
+        detector: bool = False,
+        patch_size: int = 8,
+        seed: int = 0,
+        max_seconds: float = 1800.0,
+        on_error: OnError = "warn",
+        log_private: bool = False,
+        audit_isolation: bool = False,
+    ) -> None:
+        super().__init__(
+            every_n_epochs=every_n_epochs,
+            max_samples=max_samples,
+            seed=seed,
+            max_seconds=max_seconds,
+            on_error=on_error,
+            log_private=log_private,
+            audit_isolation=audit_isolation,
+        )
+        least = {"auxiliary_samples": 1, "steps": 1, "batch_size": 2}
+        given = {"auxiliary_samples": auxiliary_samples, "steps": steps, "batch_size": batch_size}
+        for name, value in given.items():
+            if value is not None and value < least[name]:
+                raise ConfigError(f"{name} is {value}", remedy=f"choose {least[name]} or more")
+        self.auxiliary_samples, self.positions = auxiliary_samples, positions
+        self.steps, self.batch_size = steps, batch_size
+        self.detector, self.patch_size = detector, patch_size
+        self.training = HijackTraining(
+            learning_rate=learning_rate, critic_rate=critic_rate, penalty=penalty, noise=noise
+        )
+
+    def check(self, victim: Victim, data: AttackData) -> None:
+        """Refuse cuts beyond the model's depth, and one before which nothing trains."""
+        for cut in victim.cuts:
+            check_cut(victim.model, cut)
+        if victim.cuts[0] == 0:
+            raise ConfigError(
+                "a client with no decoder layer trains nothing that could be hijacked",
+                where="cuts",
+                remedy="cut before layer 1 or later",
+            )
+
+    def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
+        """Return the one attack: gradients that leave a server cross the first cut."""
+        return [[f"cut={visit.victim.cuts[0]}"]]
+
+    def measure(self, item: str, visit: Visit) -> list[Result]:
+        """Go on with the hijacked training, and score what it lets the attacker see."""
+        cut = int(item.removeprefix("cut="))
+        model = visit.victim.model
+        known = one_per_image(visit.data.auxiliary())[: self.auxiliary_samples]
+        private = one_per_image(visit.data.targets())[: self.max_samples]
+        tasks = list(visit.data.nonmembers())[: self.max_samples]
+        if not known or not private or not tasks:
+            raise ConfigError("no auxiliary, target or unseen samples", remedy="check the data")
+        auxiliary = scenes(model, known, self.patch_size)
+        truth = scenes(model, private, self.patch_size)
+        honest = self._right(visit, tasks)
+        with self._twin(visit, cut, auxiliary.pictures) as client:
+            attack, guard = client.server.attack, client.guard
+            client.train(list(visit.data.members()), self.steps, deadline=visit.deadline)
+            save_state(client.state_dict(), visit.path(f"hijack-cut={cut}.pt"))
+            hijacked = self._right(visit, tasks)
+            seen = observe(model, visit.victim.policy, private, cut, encode=visit.victim.encode)
+        restored = attack.invert(seen)
+        regions = truth.regions(seen.kept, seen.grid)
+        report = reconstruction_report(restored, truth, regions, Floors.of(auxiliary))
+        report += residual_report(restored, truth, seen.kept, seen.grid, auxiliary)
+        report += [
+            _share("task_accuracy", hijacked, tasks),
+            _share("task_accuracy_honest", honest, tasks),
+        ]
+        if guard is not None:
+            report.append(_score(guard))
+        if self.log_private:
+            self._save_pictures(visit, cut, truth.pictures, restored)
+        return [self._named(result, attack, cut, private[0]) for result in report]
+
+    @contextmanager
+    def _twin(self, visit: Visit, cut: int, pictures: Tensor) -> Iterator[HijackedClient]:
+        """Yield the hijacked client as the latest earlier epoch left it, or a fresh one."""
+        # its own seed, not the epoch's: an attacker that is carried over stays who it is
+        attack = Fsha(
+            positions=self.positions,
+            training=self.training,
+            patch_size=self.patch_size,
+            seed=self.seed,
+        )
+        server = HijackingServer(attack, pictures, visit.victim.model.num_patches, cut, self.seed)
+        guard = SplitGuard(seed=self.seed) if self.detector else None
+        with hijacked_client(
+            visit.victim, server, batch_size=self.batch_size, guard=guard, seed=self.seed
+        ) as client:
+            carried = visit.earlier(f"hijack-cut={cut}.pt")
+            if carried is not None:
+                client.load_state_dict(torch.load(carried, weights_only=True))
+            yield client
+
+    def _right(self, visit: Visit, tasks: Sequence[VQASample]) -> NDArray[np.float64]:
+        """Return whether the model, with the adapter that is active, prefers the gold answers."""
+        victim = visit.victim
+        access = QueryAccess(victim.model, victim.policy, encode=victim.encode, seed=visit.seed)
+        return access.score(tasks).correct
+
+    def _named(self, result: Result, attack: Fsha, cut: int, sample: VQASample) -> Result:
+        return replace(
+            result,
+            name=f"attack/fsha/{result.name}",
+            dataset=f"{sample.dataset}/{sample.split}",
+            attack={
+                **attack.threat_model.settings(),
+                "cut": cut,
+                "steps": attack.steps_done,
+                "short": attack.short,
+                **result.attack,
+            },
+            note=result.note or ("short attacker" if attack.short else ""),
+        )
+
+    def _save_pictures(self, visit: Visit, cut: int, truth: Tensor, restored: Tensor) -> None:
+        label = visit.victim.policy.label
+        shown = [truth[:PICTURES], restored[:PICTURES]]
+        save_picture(
+            visit.run_folder,
+            f"fsha-cut={cut}-{self.positions}-epoch={visit.epoch}",
+            picture_grid(shown),
+            {
+                "kind": "reconstruction",
+                "caption": "Above the private pictures, below what FSHA makes of its hijacked "
+                f"client at cut {cut}, policy {label}, positions {self.positions}.",
+                "alt": f"{len(shown[0])} pairs of scenes and their reconstructions",
+                "policy": label,
+                "epoch": visit.epoch,
+                "seed": visit.victim.seed,
+            },
+        )
+
+
+def _share(name: str, right: NDArray[np.float64], samples: Sequence[VQASample]) -> Result:
+    groups = [sample.group_id for sample in samples]
+    interval = mean_interval(right, groups)
+    return Result(name=name, value=float(right.mean()), n=len(set(groups)), ci=interval)
+
+
+def _score(guard: SplitGuard) -> Result:
+    if guard.score is None:
+        note = f"{guard.num_fakes} fake batches so far"
+        return Result(name="splitguard_score", value=None, n=0, status="not applicable", note=note)
+    return Result(name="splitguard_score", value=guard.score, n=guard.num_fakes)

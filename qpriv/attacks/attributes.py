@@ -1,0 +1,148 @@
+"""Attribute inference: what activations tell of a sample, against what is told without them.
+
+A linear and a two-layer probe read an attribute (is there a face? what kind of question?) off the
+tokens that crossed. Beside each figure stand chance, the majority, and two baselines that never
+see an activation: the words of the question, and those with the gold answer, which some attackers
+hold (the *baseline* and the *true-label baseline* of attribute inference). What activations add to
+these is what they leak. A probe on shuffled labels is the control: it must end at chance.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from sklearn.feature_extraction.text import CountVectorizer
+
+from qpriv.boundary.transcript import Transcript
+from qpriv.datasets.sample import VQASample
+from qpriv.metrics.intervals import mean_interval
+from qpriv.result import Result
+
+from .prediction import (
+    MIN_SAMPLES,
+    Floats,
+    Told,
+    activation_classifiers,
+    count_classifiers,
+    learn_and_tell,
+    nothing_to_tell,
+    prediction_report,
+)
+from .side_channel import Target, truth_of
+from .threat import ThreatModel
+
+Source = Literal["activations", "question", "question_and_answer"]
+"""What an attribute is read off; the last two are baselines."""
+
+THREAT = ThreatModel(auxiliary="labelled in-domain samples, through the true client")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one side knows of its samples.
+
+    Args:
+        samples: The samples.
+        activations: What crossed for each, pooled, ``[n, f]``.
+    """
+
+    samples: Sequence[VQASample]
+    activations: Floats
+
+    @property
+    def groups(self) -> list[str]:
+        """Return the image or patient of each sample."""
+        return [sample.group_id for sample in self.samples]
+
+    def texts(self, source: Source) -> list[str]:
+        """Return the words a baseline reads."""
+        if source == "question":
+            return [sample.question for sample in self.samples]
+        return [f"{sample.question} => {sample.answer}" for sample in self.samples]
+
+
+def pooled(transcript: Transcript, cut: int) -> Floats:
+    """Return one row of numbers for each sample: mean and maximum over its image tokens, mean
+    over the text after them, and how many there are of both, ``[n, 3 d + 2]``.
+
+    Args:
+        transcript: What crossed, with its tensors stored.
+        cut: The cut that is read.
+    """  # noqa: D205
+    rows = []
+    texts = transcript.text_rows(cut)
+    for image, text in zip(transcript.image_rows(cut), texts, strict=True):
+        counts = torch.tensor([float(len(image)), float(len(text))])
+        empty = image.new_zeros(1, image.shape[1])
+        image, text = (part if len(part) else empty for part in (image, text))
+        parts = (image.mean(dim=0), image.amax(dim=0), text.mean(dim=0), counts)
+        rows.append(torch.cat([part.float() for part in parts]))
+    return torch.stack(rows).double().numpy()
+
+
+def attribute_report(
+    target: Target, known: Evidence, private: Evidence, *, seed: int = 0
+) -> list[Result]:
+    """Return how well an attribute is told, and how well without activations.
+
+    The names of `prediction_report` for ``<target>``, ``<target>_from_question``,
+    ``<target>_from_question_and_answer`` and ``<target>_shuffled``, the control; and
+    ``<target>_gain_over_question``, paired by sample: activations leak the attribute where its
+    interval lies above zero. The answer is no baseline for itself.
+
+    Args:
+        target: The attribute.
+        known: The attacker's own samples.
+        private: The samples that are attacked; their truth goes to the metric alone.
+        seed: Seed of the probes and of the shuffled labels.
+    """
+    labels, truth = truth_of(target, known.samples), truth_of(target, private.samples)
+    if labels is None or truth is None:
+        return [nothing_to_tell(target, f"these samples have no {target}")]
+    if len(labels) < MIN_SAMPLES or len(set(labels)) < 2:
+        why = f"{len(labels)} samples of {len(set(labels))} classes to learn from"
+        return [nothing_to_tell(target, why)]
+
+    def told(source: Source, classes: Sequence[str]) -> Told:
+        inputs, asked = _inputs(source, known, private)
+        tried = activation_classifiers if source == "activations" else count_classifiers
+        return learn_and_tell(inputs, classes, known.groups, asked, seed, tried)
+
+    shuffled = np.random.default_rng(seed).permutation(labels).tolist()
+    found = {
+        target: told("activations", labels),
+        f"{target}_from_question": told("question", labels),
+        f"{target}_shuffled": told("activations", shuffled),
+    }
+    if target != "answer":
+        name = f"{target}_from_question_and_answer"
+        found[name] = told("question_and_answer", labels)
+    report = []
+    for name, own in found.items():
+        report += prediction_report(name, own, truth, labels, private.groups)
+    question = found[f"{target}_from_question"]
+    report.append(_gain(target, found[target], question, truth, private.groups))
+    return report
+
+
+def _inputs(source: Source, known: Evidence, private: Evidence) -> tuple[Floats, Floats]:
+    if source == "activations":
+        return known.activations, private.activations
+    words = CountVectorizer(token_pattern=r"\w+", binary=True).fit(known.texts(source))
+    inputs, asked = (words.transform(side.texts(source)).toarray() for side in (known, private))
+    return inputs.astype(np.float64), asked.astype(np.float64)
+
+
+def _gain(
+    target: Target, told: Told, baseline: Told, truth: Sequence[str], groups: Sequence[str]
+) -> Result:
+    classes = np.asarray(truth)
+    difference = (told.likeliest == classes) * 1.0 - (baseline.likeliest == classes) * 1.0
+    return Result(
+        name=f"{target}_gain_over_question",
+        value=float(difference.mean()),
+        n=len(set(groups)),
+        ci=mean_interval(difference, groups),
+    )

@@ -1,0 +1,186 @@
+"""A client whose server has turned against it: a training in which FSHA answers every batch.
+
+The client follows its recipe on its own data, with an adapter of its own beside the victim's, and
+what it gets back at the cut is the attacker's gradient. The server's layers go on learning the
+task from what crosses, so that the answers stay as good as the hijacked features let them: the
+figures of stealth are those of a careful attacker.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qpriv.boundary.crossing import Crossing
+from qpriv.boundary.transcript import Transcript
+from qpriv.datasets.sample import VQASample
+from qpriv.paradigms.adapter import fresh_adapter
+from qpriv.paradigms.clipping import scale_gradients, square_norm
+from qpriv.paradigms.seeding import preserved_random
+
+from .detector import SplitGuard, with_random_answers
+from .fsha import Fsha
+from .inverter import to_grid
+from .victim import Victim
+
+
+class HijackingServer:
+    """Puts the attacker's gradient in place of the one that would leave the server.
+
+    It reads the transcript alone, and scales its gradient to the length of the honest one, so
+    that neither clipping nor a look at sizes tells the client anything. Text tokens get none.
+
+    Args:
+        attack: The attacker.
+        pictures: Its public pictures, ``[m, 3, H, W]`` in [0, 1].
+        num_patches: Number of patches ``N``.
+        cut: The cut it returns gradients at.
+        seed: Seed of the draws of pictures.
+    """
+
+    def __init__(
+        self, attack: Fsha, pictures: Tensor, num_patches: int, cut: int, seed: int = 0
+    ) -> None:
+        self.attack, self.pictures = attack, pictures
+        self.num_patches, self.cut, self.seed = num_patches, cut, seed
+        self.transcript = Transcript()
+        self.told: Sequence[Tensor] | None = None
+        """Which patches the client says it kept; None where it says nothing."""
+
+    def hijack(self, gradient: Tensor, real: Tensor) -> Tensor:
+        """Return what crosses in place of an honest gradient ``[B, S, d]``; a `Stage`."""
+        message = self.transcript.select(self.cut)[-1]
+        tokens = to_grid(self.transcript.image_rows(self.cut), self.told, self.num_patches)
+        drawn = torch.Generator().manual_seed(self.seed + self.attack.steps_done)
+        public = self.pictures[torch.randint(len(self.pictures), (len(tokens),), generator=drawn)]
+        with torch.enable_grad():  # hooks of a backward pass run without
+            crafted = self.attack.step(tokens, public)
+        returned = torch.zeros_like(gradient)
+        for row, (start, stop) in enumerate(message.spans):
+            places = real[row].nonzero()[start:stop, 0]
+            # tokens lie on the grid in the order they came
+            returned[row, places] = crafted[row][tokens.present[row]].to(gradient)
+        scale: Tensor = gradient.norm() / returned.norm().clamp(min=1e-12)
+        return returned * scale
+
+
+class HijackedClient:
+    """A client in training against a hijacking server.
+
+    Args:
+        victim: Whose model, policy and recipe it shares.
+        adapter: The adapter it trains; the only active one.
+        server: The hijacking server.
+        batch_size: Samples of one step.
+        guard: The client's detector, or None.
+        seed: Seed of the order of the samples.
+    """
+
+    def __init__(
+        self,
+        victim: Victim,
+        adapter: str,
+        server: HijackingServer,
+        *,
+        batch_size: int = 16,
+        guard: SplitGuard | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.victim, self.adapter, self.server = victim, adapter, server
+        self.batch_size, self.guard, self.seed = batch_size, guard, seed
+        self.trained = [p for p in victim.model.parameters() if p.requires_grad]
+        self.optimizer = victim.recipe.optimizer(self.trained)
+
+    def train(
+        self, samples: Sequence[VQASample], steps: int, *, deadline: float = float("inf")
+    ) -> None:
+        """Take some more steps; the learning rate stays at the recipe's peak.
+
+        Args:
+            samples: The client's own training set.
+            steps: Number of steps, fake batches of a detector included.
+            deadline: `time.monotonic` at which it stops, whatever is left to do.
+        """
+        self.victim.model.train()
+        for _ in range(steps):
+            if time.monotonic() > deadline:
+                break
+            generator = torch.Generator().manual_seed(self.seed + self.server.attack.steps_done)
+            rows = torch.randint(len(samples), (self.batch_size,), generator=generator)
+            batch = [samples[row] for row in rows.tolist()]
+            fake = self.guard is not None and self.guard.sends_fake()
+            self._step(with_random_answers(batch, generator) if fake else batch, fake)
+        self.victim.model.eval()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return client, attacker and detector as they are, to go on with after the next epoch."""
+        return {
+            "adapter": self.victim.model.adapter_state(self.adapter),
+            "optimizer": self.optimizer.state_dict(),
+            "attack": self.server.attack.state_dict(),
+            "guard": None if self.guard is None else self.guard.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over what was carried along."""
+        self.victim.model.load_adapter_state(state["adapter"], self.adapter)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.server.attack.load_state_dict(state["attack"])
+        if self.guard is not None and state["guard"] is not None:
+            self.guard.load_state_dict(state["guard"])
+
+    def _step(self, samples: Sequence[VQASample], fake: bool) -> None:
+        victim, server = self.victim, self.server
+        batch = victim.model.preprocessor(samples).to(victim.model.device)
+        features = victim.encode(batch)
+        decision = victim.policy.decide(features, samples)
+        known = server.attack.positions == "known" and decision.merged is None
+        server.told = decision.kept if known else None
+        server.transcript.messages.clear()
+        self.optimizer.zero_grad()
+        crossing = Crossing(
+            victim.model, server.cut, server.transcript, encode_gradient=server.hijack
+        )
+        with crossing:
+            torch.autograd.backward(victim.model(batch, features, decision).loss)
+        if self.guard is not None:
+            self.guard.observe(self._own_gradient(), fake=fake)
+        if not fake:
+            scale_gradients(self.trained, square_norm(self.trained), victim.recipe.clip)
+            self.optimizer.step()
+
+    def _own_gradient(self) -> Tensor:
+        """Return the gradient of the weights before the cut, in one row."""
+        layers: nn.ModuleList = self.victim.model.decoder_layers
+        gradients = [
+            parameter.grad.flatten()
+            for layer in list(layers)[: self.server.cut]
+            for parameter in layer.parameters()
+            if parameter.grad is not None
+        ]
+        return torch.cat(gradients) if gradients else torch.zeros(1)
+
+
+@contextmanager
+def hijacked_client(
+    victim: Victim,
+    server: HijackingServer,
+    *,
+    batch_size: int = 16,
+    guard: SplitGuard | None = None,
+    seed: int = 0,
+) -> Iterator[HijackedClient]:
+    """Give the victim's model a client's fresh adapter, to be trained against a hijacker.
+
+    The victim's own adapter rests meanwhile; afterwards model and random numbers are what they
+    were.
+    """
+    with fresh_adapter(victim.model, victim.recipe, seed) as adapter, preserved_random():
+        torch.manual_seed(seed)
+        with torch.enable_grad():
+            yield HijackedClient(
+                victim, adapter, server, batch_size=batch_size, guard=guard, seed=seed
+            )

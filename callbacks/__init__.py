@@ -4,6 +4,7 @@ from .attributes import AttributeProbe
 from .extraction import ExtractionProbe
 from .fora import ForaProbe
 from .fsha import FshaProbe
+from .gradients import GradientInversionProbe
 from .irrelevant_questions import IrrelevantQuestionProbe
 from .membership import MembershipProbe
 from .probe import Probe, ProbeError
@@ -15,6 +16,7 @@ __all__ = (
     "ExtractionProbe",
     "ForaProbe",
     "FshaProbe",
+    "GradientInversionProbe",
     "IrrelevantQuestionProbe",
     "MembershipProbe",
     "Probe",

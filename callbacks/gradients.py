@@ -1,0 +1,126 @@
+"""`GradientInversionProbe`: at epoch ends, what gradients that are shared tell of labels and images."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from callbacks.probe import OnError, Probe, Visit
+from qpriv.attacks.gradient_cuts import attack_cut
+from qpriv.attacks.gradient_report import Knowledge
+from qpriv.attacks.gradient_updates import attack_updates
+from qpriv.attacks.observation import one_per_image
+from qpriv.attacks.victim import AttackData, Victim
+from qpriv.boundary.crossing import check_cut
+from qpriv.datasets.sample import VQASample
+from qpriv.errors import ConfigError
+from qpriv.result import Result
+
+Surface = Literal["update", "cut"]
+
+
+class GradientInversionProbe(Probe):
+    """Attacks the updates a federated client would send, and the gradients that cross the cuts.
+
+    Figures are ``attack/gradient/<name>`` with the names of `attack_updates` and `attack_cut`;
+    each carries its threat model, its prior and the norm of the gradients it rests on: late in
+    training these fade, and with them what can be read. The cuts are the victim's: one is that of
+    split learning, two are those of a U-shaped split.
+
+    Args:
+        every_n_epochs: Measure after every n-th epoch, and after the last one.
+        max_samples: Training samples whose gradients are attacked, one at a time.
+        auxiliary_samples: Public scenes the attacker learns answers and words from.
+        surfaces: What is attacked: the ``update`` of a federated client, the gradient at a ``cut``.
+        candidates: Answers, or images, that a candidate attack chooses from.
+        stand_ins: Images of the attacker in place of the client's, for each answer it tries.
+        seed: Seed of the attack.
+        max_seconds: Not used: there is nothing to train.
+        on_error: ``warn`` or ``stop``.
+        log_private: Has no effect: nothing private is shown.
+        audit_isolation: Hash the victim before and after.
+
+    Raises:
+        ConfigError: If there is nothing to attack or to choose from.
+    """
+
+    name: ClassVar[str] = "gradient"
+
+    def __init__(
+        self,
+        every_n_epochs: int = 1,
+        max_samples: int | None = 32,
+        auxiliary_samples: int = 400,
+        surfaces: tuple[Surface, ...] = ("update", "cut"),
+        candidates: int = 16,
+        stand_ins: int = 4,
+        seed: int = 0,
+        max_seconds: float = 600.0,
+        on_error: OnError = "warn",
+        log_private: bool = False,
+        audit_isolation: bool = False,
+    ) -> None:
+        super().__init__(
+            every_n_epochs=every_n_epochs,
+            max_samples=max_samples,
+            seed=seed,
+            max_seconds=max_seconds,
+            on_error=on_error,
+            log_private=log_private,
+            audit_isolation=audit_isolation,
+        )
+        if candidates < 2 or stand_ins < 1 or not surfaces:
+            raise ConfigError(
+                f"{candidates} candidates, {stand_ins} stand-ins, surfaces {surfaces}",
+                remedy="choose 2 or more, 1 or more, and at least one surface",
+            )
+        if auxiliary_samples < max(candidates, stand_ins):
+            raise ConfigError(
+                f"auxiliary_samples is {auxiliary_samples}",
+                remedy=f"choose {max(candidates, stand_ins)} or more",
+            )
+        self.auxiliary_samples, self.surfaces = auxiliary_samples, surfaces
+        self.candidates, self.stand_ins = candidates, stand_ins
+
+    def check(self, victim: Victim, data: AttackData) -> None:
+        """Refuse cuts that the model does not have, or before which nothing trains."""
+        for cut in victim.cuts if "cut" in self.surfaces else ():
+            check_cut(victim.model, cut)
+            if cut == 0:
+                raise ConfigError("no gradient returns at cut 0", remedy="cut at layer 1 or later")
+
+    def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
+        """Return the update, and one item a cut."""
+        items = ["update"] if "update" in self.surfaces else []
+        if "cut" in self.surfaces:
+            items += [f"cut={cut}" for cut in visit.victim.cuts]
+        return [items]
+
+    def measure(self, item: str, visit: Visit) -> list[Result]:
+        """Attack one surface."""
+        samples = self._drawn(one_per_image(visit.data.members()), self.max_samples)
+        public = self._drawn(one_per_image(visit.data.auxiliary()), self.auxiliary_samples)
+        if len(public) < max(self.candidates, self.stand_ins) or not samples:
+            raise ConfigError(
+                f"{len(public)} auxiliary scenes, {len(samples)} members",
+                remedy="give the data module more auxiliary scenes, or ask for fewer candidates",
+            )
+        victim = visit.victim
+        knowledge = Knowledge.of(victim.model, public, self.candidates)
+        if item == "update":
+            stand_ins = public[: self.stand_ins]
+            figures = attack_updates(victim, samples, knowledge, stand_ins, visit.seed)
+        else:
+            cut = int(item.removeprefix("cut="))
+            figures = attack_cut(victim, samples, knowledge, cut, self.candidates, visit.seed)
+        origin = f"{samples[0].dataset}/{samples[0].split}"
+        return [
+            replace(figure, name=f"attack/gradient/{figure.name}", dataset=origin)
+            for figure in figures
+        ]
+
+    def _drawn(self, samples: Sequence[VQASample], count: int | None) -> list[VQASample]:
+        """Return some samples, the same at every epoch."""
+        order = np.random.default_rng(self.seed).permutation(len(samples))
+        return [samples[number] for number in order[:count]]

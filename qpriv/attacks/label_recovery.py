@@ -16,6 +16,9 @@ from torch import Tensor
 
 from qpriv.errors import ConfigError
 
+MANY_POSITIONS = 16
+"""Answers longer than this are told from their rivals by share of the unit vector alone."""
+
 NEARLY_WHOLE = 0.25
 """Counts of labels as near as this to whole numbers are believed."""
 
@@ -237,7 +240,9 @@ def answer_tokens(weight: Tensor, end_token: int, noise: float = 0.0) -> set[int
     likely = [int(token) for token in (leverage > 0.5 - 1e-3).nonzero()[:, 0]]
     positions = basis.shape[1] - (end_token in likely)
     others = [token for token in likely if token != end_token]
-    others.sort(key=lambda token: _sign_violation(basis, token))
+    if len(others) > positions:
+        few = positions <= MANY_POSITIONS
+        others.sort(key=lambda t: _sign_violation(basis, t) if few else -float(leverage[t]))
     return set(others[:positions])
 
 

@@ -58,7 +58,8 @@ class InputSpan:
         """
         inputs = inputs.to(self.basis)
         outside = inputs - inputs @ self.basis.T @ self.basis
-        return outside.norm(dim=1) / inputs.norm(dim=1)
+        share: Tensor = outside.norm(dim=1) / inputs.norm(dim=1)
+        return share
 
     def holds(self, inputs: Tensor) -> Tensor:
         """Return which candidates ``[n, d]`` are in the batch, ``[n]`` bool; none if infeasible."""

@@ -16,12 +16,17 @@ def runs_of(study: Path, out: Path = Path("out")) -> list[Cell]:
     return cells(read_study(study), study.parent, out)
 
 
-def one_of_each_stage() -> list[tuple[str, Cell]]:
+def one_of_each_kind() -> list[tuple[str, Cell]]:
+    """Return a run of each set of configurations, policy and paradigm."""
     chosen = {}
     for study in STUDIES:
         for cell in runs_of(study):
-            chosen.setdefault((study.stem, cell.stage), cell)
-    return [(f"{study}-{cell.name}", cell) for (study, _), cell in chosen.items()]
+            keys = frozenset(
+                override for override in cell.overrides
+                if override.startswith(("--model.policy=", "--model.paradigm="))
+            )  # fmt: skip
+            chosen.setdefault((cell.configs, keys), (f"{study.stem}-{cell.name}", cell))
+    return list(chosen.values())
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.stem)
@@ -45,10 +50,10 @@ def test_the_full_study_holds_what_the_claims_need():
 
 @pytest.mark.parametrize(
     ("cell"),
-    [cell for _, cell in one_of_each_stage()],
-    ids=[name for name, _ in one_of_each_stage()],
+    [cell for _, cell in one_of_each_kind()],
+    ids=[name for name, _ in one_of_each_kind()],
 )
-def test_the_command_line_accepts_a_run_of_each_stage(cell, capsys):
+def test_the_command_line_accepts_a_run_of_each_kind(cell, capsys):
     arguments = [word for word in cell.arguments() if "--ckpt_path" not in word]
     with pytest.raises(SystemExit) as leaving:
         command.main([*arguments, "--print_config"])

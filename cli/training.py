@@ -21,6 +21,7 @@ import qpriv.pruning.controls
 import qpriv.pruning.policy  # noqa: F401
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from qpriv.errors import CheckpointError, ConfigError
+from qpriv.paradigms.adapter import loading_lines
 
 from .attack import AttackTrainer
 from .errors import typed
@@ -141,15 +142,12 @@ def how_to_load(module: L.LightningModule, folder: Path) -> str:
     """Return what to type to use what was trained, without this package where that is possible."""
     if not isinstance(module, lightning_modules.VQAModule):
         return f"exported to {folder}"
-    base = module.model.backbone.llava
-    return "\n".join(
-        [
-            "the adapter loads without qpriv:",
-            "  from peft import PeftModel; from transformers import LlavaForConditionalGeneration",
-            f'  base = LlavaForConditionalGeneration.from_pretrained("{base}")',
-            f'  model = PeftModel.from_pretrained(base, "{folder / "adapter"}")',
-        ]
-    )
+    # a server and the first of its clients, or the one adapter there is
+    adapters = module.paradigm.adapters()[:2]
+    lines = loading_lines(module.model.backbone.llava, adapters, folder / "adapter")
+    others = len(module.paradigm.adapters()) - 2
+    also = f" (client0's; {others} more lie beside it)" if others > 0 else ""
+    return "\n".join([f"the adapter loads without qpriv{also}:", *(f"  {line}" for line in lines)])
 
 
 def quiet() -> None:

@@ -128,7 +128,7 @@ class _Party:
             self.data.number,
             partial(self._build, paradigm),
             self._rows,
-            Snapshots(cli.out / "rounds"),
+            Snapshots(cli.out / "rounds", terms),
             module.seed,
             on_end=self._answer_across,
             **settings,

@@ -153,10 +153,11 @@ def _host(cli: PartyCLI, module: VQAModule) -> Host:
     """Return the server of a run, which keeps its own layers of the model and nothing else."""
     paradigm, model, rounds = module.paradigm, module.model, cli.given("rounds")
     terms = terms_of(module.frozen_identity()["backbone"], paradigm, module.recipe, module.seed)
-    snapshots = Snapshots(cli.out / "rounds")
+    steps = _steps(cli, module)
+    length = {"rounds": str(rounds), "steps": str(steps)}
+    snapshots = Snapshots(cli.out / "rounds", {**terms, **length})
     if isinstance(paradigm, Federated):
         shed(model)
-        steps = cli.given("steps") or rounds * paradigm.local_steps
         start = named_weights(model)
         return FederatedHost(start, paradigm, terms, rounds, steps, snapshots, module.seed)
     assert isinstance(paradigm, Split)
@@ -172,3 +173,22 @@ def _host(cli: PartyCLI, module: VQAModule) -> Host:
         shed(model, body)
         server = BodyServer(body, module.recipe, rounds, **settings)
     return SplitHost(server, terms, paradigm.num_clients, rounds, snapshots, module.seed)
+
+
+def _steps(cli: PartyCLI, module: VQAModule) -> int:
+    """Return how many optimiser steps the schedule spans.
+
+    Raises:
+        ConfigError: If a split is given another number than its rounds.
+    """
+    given: int | None = cli.given("steps")
+    rounds: int = cli.given("rounds")
+    if isinstance(module.paradigm, Federated):
+        return given or rounds * module.paradigm.local_steps
+    if given not in (None, rounds):
+        raise ConfigError(
+            f"steps is {given}, rounds is {rounds}",
+            where="--steps",
+            remedy="leave it out: in a split every client takes one step a round",
+        )
+    return rounds

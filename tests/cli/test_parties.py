@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,14 @@ class Processes:
         self.port = 0
 
     def start(self, name: str, *words: str) -> subprocess.Popen[str]:
-        certificates = ["--certificates", str(self.folder / "certificates")]
-        command = [sys.executable, "-c", "from cli.main import main; main()", *words]
+        role, *given = words
         process = subprocess.Popen(
-            [*command, *self.settings, *certificates, "--out", str(self.folder / name)],
+            [
+                sys.executable,
+                "-c",
+                "from cli.main import main; main()",
+                *self.typed(role, name, given),
+            ],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             cwd=self.folder,
             stdout=subprocess.PIPE,
@@ -57,6 +62,11 @@ class Processes:
         )
         self.running.append(process)
         return process
+
+    def typed(self, role: str, name: str, given: Sequence[str]) -> list[str]:
+        """Return the words of a command; the last of two settings holds."""
+        certificates = ["--certificates", str(self.folder / "certificates")]
+        return [role, *self.settings, *certificates, "--out", str(self.folder / name), *given]
 
     def serve(self, rounds: int, *words: str, wait: bool = True) -> subprocess.Popen[str]:
         given = ["--listen", f"localhost:{self.port}", "--rounds", str(rounds), *words]

@@ -9,6 +9,7 @@ import torch
 
 from qpriv.errors import CheckpointError
 
+_RUN = "run"
 _KEPT = 2
 """A client may be one round ahead of what its server had time to note, and then steps back."""
 
@@ -18,10 +19,11 @@ class Snapshots:
 
     Args:
         folder: Where they lie; made if it is not there.
+        run: What the run is, in words; states of another run are not read. None reads any.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, run: Mapping[str, str] | None = None) -> None:
+        self.folder, self.run = folder, run
         folder.mkdir(parents=True, exist_ok=True)
 
     def numbers(self) -> list[int]:
@@ -37,7 +39,7 @@ class Snapshots:
         draft = self._path(number).with_suffix(".part")
         try:
             with draft.open("wb") as file:
-                torch.save(dict(state), file)
+                torch.save({**state, _RUN: dict(self.run or {})}, file)
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self._path(number))
@@ -55,7 +57,7 @@ class Snapshots:
         """Return a state, its tensors on the CPU.
 
         Raises:
-            CheckpointError: If it is not there, or not readable.
+            CheckpointError: If it is not there, not readable, or of another run.
         """
         try:
             state: dict[str, Any] = torch.load(
@@ -67,7 +69,18 @@ class Snapshots:
                 where=str(self.folder),
                 remedy="give the folder this party has trained in, or start all parties anew",
             ) from error
+        self._check(state.pop(_RUN, {}))
         return state
+
+    def _check(self, stored: Mapping[str, str]) -> None:
+        own = stored if self.run is None else self.run
+        for name in sorted(own.keys() | stored.keys()):
+            if own.get(name) != stored.get(name):
+                raise CheckpointError(
+                    f"it holds a run whose {name} is {stored.get(name)}, not {own.get(name)}",
+                    where=str(self.folder),
+                    remedy="go on with the settings it was started with, or choose another --out",
+                )
 
     def forget_after(self, number: int) -> None:
         """Remove the states of later rounds, which will be trained again."""

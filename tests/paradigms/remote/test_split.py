@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qpriv.errors import CheckpointError
-from qpriv.paradigms.remote import SplitHost
+from qpriv.paradigms.remote import Snapshots, SplitHost
 from qpriv.transport import (
     ConnectionLost,
     InprocLink,
@@ -140,6 +140,16 @@ def test_a_folder_that_has_not_been_there_is_refused(tmp_path: Path) -> None:
     split_guest("split", tmp_path / "client0", line(host)).run()
     with pytest.raises(CheckpointError, match=r"no readable state of round 3, but of \[0\]"):
         split_guest("split", tmp_path / "elsewhere", line(host)).run()
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
+    Snapshots(tmp_path, {"rank": "4", "rounds": "3"}).write(1, {"round": 1})
+    assert Snapshots(tmp_path, {"rank": "4", "rounds": "3"}).read(1) == {"round": 1}
+    with pytest.raises(CheckpointError, match="whose rounds is 3, not 6"):
+        Snapshots(tmp_path, {"rank": "4", "rounds": "6"}).read(1)
+    (tmp_path / "00000001.pt").write_bytes(b"torn")
+    with pytest.raises(CheckpointError, match=r"no readable state of round 1, but of \[1\]"):
+        Snapshots(tmp_path).read(1)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ class SplitGuard:
 
     Regular batches are dealt to two halves, which show how far apart honest gradients lie anyway.
     The score is near 1 for an honest server and falls towards ``2 ** -exponent`` for one whose
-    gradients do not depend on the labels.
+    gradients do not depend on the labels, the more fake batches it rests on; over a few dozen it
+    is noisy.
 
     Args:
         fake_share: Share of batches with random labels (0.1 as published).
@@ -93,10 +94,10 @@ class SplitGuard:
         apart = abs(lengths[0] - (lengths[1] + lengths[2]) / 2)
         spread = abs(lengths[1] - lengths[2])
         if apart + spread == 0:
-            return 0.5**self.exponent  # nothing differs from anything
+            return math.pow(0.5, self.exponent)  # nothing differs from anything
         told = angle(fake, (first + second) / 2) * apart - angle(first, second) * spread
         squashed = 1 / (1 + math.exp(-self.sharpness * told / (apart + spread)))
-        return float(squashed**self.exponent)
+        return math.pow(squashed, self.exponent)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was seen so far."""

@@ -65,9 +65,9 @@ def count_classifiers(seed: int) -> dict[str, ClassifierMixin]:
 
 def activation_classifiers(seed: int) -> dict[str, ClassifierMixin]:
     """Return what can learn from many numbers: linear and two-layer probes, the majority."""
-    layers = MLPClassifier((64,), alpha=0.1, max_iter=60, random_state=seed)
+    layers = MLPClassifier((64,), alpha=0.1, batch_size=32, max_iter=60, random_state=seed)
     return {
-        "linear": make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300)),
+        "linear": make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=300)),
         "two_layer": make_pipeline(StandardScaler(), layers),
         "majority": DummyClassifier(),
     }

@@ -69,15 +69,17 @@ class Inpainter:
         shifts = torch.stack(
             [self._conditional(own, places) for own, places in zip(colours, kept, strict=True)]
         )
-        planes = (shifts - self.mean).float().unflatten(1, (*self.grid, 3)).permute(0, 3, 1, 2)
-        return self.mean_image + interpolate(planes, pictures.shape[-2:], mode="nearest")
+        planes = (shifts - self.mean).float().reshape(-1, *self.grid, 3).permute(0, 3, 1, 2)
+        size = (pictures.shape[-2], pictures.shape[-1])
+        painted: Tensor = self.mean_image + interpolate(planes, size, mode="nearest")
+        return painted
 
     def _conditional(self, colours: Tensor, kept: Tensor) -> Tensor:
         """Return the expected colours of all patches given those of the kept ones, ``[3 N]``."""
         seen = (3 * kept.cpu()[:, None] + torch.arange(3)).flatten()
         within = self.covariance[seen][:, seen]
         told = torch.linalg.solve(within, colours[seen] - self.mean[seen])
-        expected = self.mean + self.covariance[:, seen] @ told
+        expected: Tensor = self.mean + self.covariance[:, seen] @ told
         expected[seen] = colours[seen]
         return expected
 
@@ -119,5 +121,6 @@ def residual_report(
 def _colours(pictures: Tensor, grid: tuple[int, int]) -> Tensor:
     """Return the mean colour of every patch, ``[n, 3 N]``, in double precision."""
     size = pictures.shape[-1] // grid[1]
-    patches = to_patches(pictures, size).unflatten(2, (3, size * size))
-    return patches.double().mean(dim=3).flatten(1)
+    patches = to_patches(pictures, size)
+    colours: Tensor = patches.reshape(*patches.shape[:2], 3, size * size).double().mean(dim=3)
+    return colours.flatten(1)

@@ -1,12 +1,12 @@
 """What a federated server reads off one client's update: labels, and the words of the question."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qpriv.datasets.sample import VQASample
-from qpriv.result import Result
+from qpriv.result import Result, Scalar
 
 from .gradient_candidates import score_update_answers
 from .gradient_report import Knowledge, answer_ids, mean, share
@@ -20,7 +20,10 @@ THREAT = ThreatModel(
     auxiliary="scenes of the same task",
     access="one client's update of one sample, and the weights it sent",
 )
-"""Of the span test and of the head's rule; candidate matching is told the question as well."""
+"""Of the span test and of the head's rule."""
+
+ASKED = replace(THREAT, auxiliary="scenes of the same task; the question")
+"""Of candidate matching."""
 
 
 @dataclass(frozen=True)
@@ -80,21 +83,22 @@ def attack_updates(
         words.append(find_words(victim, sample, shared, knowledge))
     prior = sum(guesses) / len(guesses)
     figures = [
-        share("label_accuracy_head", heads, prior),
-        share("label_accuracy_lora", adapters, prior),
+        _under(share("label_accuracy_head", heads, prior), {"trained_head": True}),
+        _under(share("label_accuracy_lora", adapters, prior), ASKED.settings()),
         share("label_accuracy_prior", guesses),
         *_word_figures(words),
         mean("gradient_norm", norms),
     ]
-    settings = {
+    settings: dict[str, Scalar] = {
         **THREAT.settings(),
         "surface": "update",
         "gradient_norm": float(np.mean(norms)),
         "candidates": len(knowledge.answers),
         "stand_ins": len(stand_ins),
         "rank": victim.recipe.rank,
+        "trained_head": False,
     }
-    return [replace(figure, attack={**settings, **figure.attack}) for figure in figures]
+    return [_under(figure, settings) for figure in figures]
 
 
 def find_words(
@@ -122,6 +126,11 @@ def _share(victim: Victim, sample: VQASample, seed: int) -> tuple[SharedGradient
         seed=seed,
     )
     return read_update(transcript, victim.recipe.learning_rate).split_head()
+
+
+def _under(figure: Result, settings: Mapping[str, Scalar]) -> Result:
+    """Return a figure with further settings; its own go before them."""
+    return replace(figure, attack={**settings, **figure.attack})
 
 
 def _matched(

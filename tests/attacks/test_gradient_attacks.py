@@ -144,6 +144,9 @@ def test_updates_give_labels_and_words_away(
         assert {"attacker", "active", "auxiliary", "access"} <= figure.attack.keys()
     prior = figures["label_accuracy_prior"].value
     assert figures["label_accuracy_head"].attack["prior"] == prior
+    assert figures["label_accuracy_head"].attack["trained_head"]
+    assert not figures["span_f1"].attack["trained_head"]
+    assert "question" in str(figures["label_accuracy_lora"].attack["auxiliary"])
 
 
 def test_adapter_before_its_first_step_hides_the_words(samples: list[VQASample]) -> None:

@@ -87,7 +87,7 @@ def planned(config: Namespace) -> Plan:
             f"a plan of {kind.__name__}", where="--model", remedy="give a VQAModule's configuration"
         )
     model, policy = config.model.init_args, config.model.init_args.policy
-    settings: Mapping[str, Any] = vars(policy.init_args) if policy else {}
+    settings = _settings(policy)
     label = _class(policy.class_path).__name__ if policy else "NoPruning"
     ratio = settings.get("ratio") if policy and label != "NoPruning" else 0.0
     return make_plan(
@@ -109,8 +109,14 @@ def planned(config: Namespace) -> Plan:
 def _paradigm(given: Namespace | None) -> Paradigm:
     if given is None:
         return Centralized()
-    made: Paradigm = _class(given.class_path)(**vars(given.init_args))
+    made: Paradigm = _class(given.class_path)(**_settings(given))
     return made
+
+
+def _settings(given: Namespace | None) -> Mapping[str, Any]:
+    """Return the arguments of a configured class; one without any has no ``init_args``."""
+    arguments = given.get("init_args") if given else None
+    return vars(arguments) if arguments else {}
 
 
 def _class(path: str) -> Any:  # noqa: ANN401

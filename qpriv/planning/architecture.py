@@ -1,6 +1,7 @@
 """`Architecture`: the sizes of a backbone, counted on modules that were built without weights."""
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import timm
@@ -93,6 +94,7 @@ class Architecture:
         return rank * self.layer_lora * (self.layers if layers is None else layers)
 
 
+@cache
 def read_architecture(backbone: Backbone) -> Architecture:
     """Return the sizes of a backbone from the configurations of its three checkpoints.
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from qpriv.boundary.codecs import native
+from qpriv.errors import ConfigError
 from qpriv.models.loading import DTYPES, DType, Quantization
 from qpriv.models.registry import Backbone
 from qpriv.paradigms import Federated, Paradigm
@@ -198,4 +199,10 @@ def _placement(
         codec = paradigm.codec or plain
         return Placement(served, paradigm.labels_cross, placed, codec, paradigm.bucket)
     imagined = () if isinstance(paradigm, Federated) else cuts or (sizes.layers // 2,)
+    if beyond := [cut for cut in imagined if not 0 <= cut < sizes.layers]:
+        raise ConfigError(
+            f"cut {beyond[0]} is beyond the decoder's {sizes.layers} layers",
+            where="--model.cuts",
+            remedy=f"choose 0 to {sizes.layers - 1}",
+        )
     return Placement(range(0), head_served=False, cuts=imagined, codec=plain)

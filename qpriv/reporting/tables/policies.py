@@ -88,4 +88,6 @@ def _policies(
 
 
 def _has_table(name: str) -> bool:
-    return name in POLICY_NAMES or name.startswith("accuracy/") or name.startswith("attack/")
+    # `accuracy_<rule>` is `accuracy` under the name that papers compare
+    by_rule = name.startswith("accuracy_") and "/" not in name
+    return by_rule or name in POLICY_NAMES or name.startswith(("accuracy/", "attack/"))

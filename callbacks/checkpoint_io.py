@@ -35,6 +35,8 @@ class AtomicCheckpointIO(CheckpointIO):
         draft = target.with_name(f"{target.name}.{os.getpid()}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
+            for stale in target.parent.glob(f"{target.name}.*.part"):
+                stale.unlink()  # of a process that was killed while it wrote
             with draft.open("wb") as file:
                 torch.save(checkpoint, file)
                 file.flush()

@@ -129,11 +129,12 @@ class ForaProbe(Probe):
         truth = scenes(visit.victim.model, private, self.patch_size)
         restored = attack.invert(seen)
         floors = Floors.of(auxiliary)
-        report = reconstruction_report(restored, truth, truth.regions(seen.kept, seen.grid), floors)
+        regions = truth.regions(seen.kept, seen.grid)
+        report = reconstruction_report(restored, truth, regions, floors)
         people = list(visit.data.gallery())
         if people:
             gallery = scenes(visit.victim.model, people, self.patch_size)
-            report += reidentification_report(restored, truth, gallery)
+            report += reidentification_report(restored, truth, gallery, regions.kept)
         if self.log_private:
             self._save_pictures(visit, cut, truth, restored)
         return [self._named(result, attack, cut, private[0]) for result in report]

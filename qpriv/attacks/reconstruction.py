@@ -82,10 +82,20 @@ def reconstruction_report(
     return report
 
 
-def reidentification_report(restored: Tensor, truth: Scenes, gallery: Scenes) -> list[Result]:
+def reidentification_report(
+    restored: Tensor, truth: Scenes, gallery: Scenes, kept: Tensor | None = None
+) -> list[Result]:
     """Return how often a reconstructed face finds its person in a gallery, top-1 and top-5.
 
     The face is cut out at its true place. A gallery below 50 people is refused a figure.
+    ``reid_top1_gone`` and ``reid_top5_gone`` are the same among the scenes of which no patch that
+    touches the face crossed: what identity the other patches carry.
+
+    Args:
+        restored: Reconstructions ``[n, 3, H, W]``.
+        truth: The scenes.
+        gallery: One scene of each person.
+        kept: Pixels in patches that crossed, ``[n, H, W]`` bool; None leaves the latter out.
     """
     people = [who for who in gallery.identities if who is not None]
     rows = [
@@ -93,7 +103,19 @@ def reidentification_report(restored: Tensor, truth: Scenes, gallery: Scenes) ->
         for row, (box, who) in enumerate(zip(truth.faces, truth.identities, strict=True))
         if box is not None and who in people
     ]
-    names = {k: f"reid_top{k}" for k in (1, 5)}
+    report = _found(restored, truth, gallery, rows, "")
+    if kept is not None:
+        crossed = (kept & truth.sensitive).flatten(1).any(dim=1).tolist()
+        gone = [row for row in rows if not crossed[row]]
+        report += _found(restored, truth, gallery, gone, "_gone")
+    return report
+
+
+def _found(
+    restored: Tensor, truth: Scenes, gallery: Scenes, rows: Sequence[int], suffix: str
+) -> list[Result]:
+    people = [who for who in gallery.identities if who is not None]
+    names = {k: f"reid_top{k}{suffix}" for k in (1, 5)}
     if len(people) < 50 or not rows:
         note = f"gallery of {len(people)} people, {len(rows)} faces of them"
         empty = Result(name="", value=None, n=0, status="not applicable", note=note)

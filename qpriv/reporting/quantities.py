@@ -54,6 +54,9 @@ ATTACK_QUANTITIES = (
     Quantity("attack/fora/floor_mean_image", "Floor: mean image, dB"),
     Quantity("attack/fora/reid_top1", "Re-identified, top 1", "face found first in the gallery"),
     Quantity("attack/fora/reid_top5", "Re-identified, top 5", "face among the first five"),
+    Quantity(
+        "attack/fora/reid_top1_gone", "Top 1, face gone", "where no patch on the face crossed"
+    ),
     Quantity("attack/fora/psnr_kept", "PSNR, kept patches, dB", leading=False),
     Quantity("attack/fora/psnr_dropped", "PSNR, dropped patches, dB", leading=False),
     Quantity("attack/fora/ssim_sensitive", "SSIM in the face box", leading=False),

@@ -148,6 +148,12 @@ def test_a_reconstruction_of_people_is_recognised_and_a_mean_face_is_not() -> No
     assert figures[0].attack["chance"] == pytest.approx(1 / 60)
     blank = reidentification_report(torch.full_like(people.pictures, 0.5), people, people)
     assert blank[0].value == 0.0
+    face = people.sensitive.clone()
+    half = face & (torch.arange(len(face)) < len(face) // 2)[:, None, None]
+    partly = {r.name: r for r in reidentification_report(people.pictures, people, people, half)}
+    assert partly["reid_top1_gone"].n == len(face) - len(face) // 2 < partly["reid_top1"].n
+    none = {r.name: r for r in reidentification_report(people.pictures, people, people, face)}
+    assert none["reid_top1_gone"].status == "not applicable"
     few = reidentification_report(people.pictures[:20], people[:20], people[:20])
     assert few[0].status == "not applicable" and few[0].value is None
 

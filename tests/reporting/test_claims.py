@@ -282,6 +282,10 @@ def test_identities(rate, half, across, gone):
     assert only(identities_cross(evidence(*rows))).verdict == across
     claim = only(identities_gone(evidence(*rows)))
     assert claim.verdict == gone and claim.statement.startswith("fixed(0.5,fused)")
+    # where it was measured, the scenes without any patch of the face are the ones that count
+    bare = result(f"{name}_gone", 0.5, half=0.01, attack=attack, policy="fixed(0.5,fused)")
+    claim = only(identities_gone(evidence(*rows, bare)))
+    assert claim.verdict == "not reproduced" and "no patch on the face" in claim.statement
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from .comparison import (
     FACE_TOKENS,
     MEMBERSHIP,
     REIDENTIFICATION,
+    REIDENTIFICATION_GONE,
     TREND_RATIOS,
     against_ladder,
     aware_halves,
@@ -107,7 +108,20 @@ def identities_cross(evidence: Evidence) -> Iterator[Claim]:
 
 def identities_gone(evidence: Evidence) -> Iterator[Claim]:
     """Judge that where the face's tokens are gone, so is the identity."""
+    attacked = {figure.condition for figure in evidence.named(REIDENTIFICATION)}
     for each in evidence.conditions:
+        if each not in attacked:
+            continue
+        if evidence.estimate(REIDENTIFICATION_GONE, each) is not None:
+            yield _against_chance(
+                evidence,
+                each,
+                f"{each.label}: where no patch on the face crossed, the face is found hardly more "
+                f"often than by chance (less than {NEAR_CHANCE:g} times).",
+                below=NEAR_CHANCE,
+                name=REIDENTIFICATION_GONE,
+            )
+            continue
         survive = evidence.estimate(FACE_TOKENS, each)
         if each.family == "off" or survive is None or survive.value >= 0.05:
             continue
@@ -164,9 +178,10 @@ def _against_chance(
     *,
     above: float | None = None,
     below: float | None = None,
+    name: str = REIDENTIFICATION,
 ) -> Claim:
     """Judge top-1 re-identification as a multiple of chance, one in the size of the gallery."""
-    figure = evidence.figure(REIDENTIFICATION, condition, **strongest(evidence, REIDENTIFICATION))
+    figure = evidence.figure(name, condition, **strongest(evidence, name))
     measured = figure.measured if figure else {}
     chances = {seed: chance(result) for seed, result in measured.items()}
     known = {seed: 1.0 / value for seed, value in chances.items() if value is not None}
@@ -177,7 +192,7 @@ def _against_chance(
         "Top-1 rate in multiples of chance",
         above=above,
         below=below,
-        needed=f"{REIDENTIFICATION} with its chance level for {condition.label}",
+        needed=f"{name} with its chance level for {condition.label}",
         remark=f"Top-1 rate {with_interval(figure.estimate if figure else None)}. "
         f"{_shortness(figure)}".strip(),
     )

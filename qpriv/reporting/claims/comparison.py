@@ -13,6 +13,7 @@ FACE_GAIN = "attack/fora/gain_over_mean_face"
 FACE_FLOOR = "attack/fora/floor_mean_face"
 FACE_TOKENS = "sensitive_tokens_kept"
 REIDENTIFICATION = "attack/fora/reid_top1"
+REIDENTIFICATION_GONE = "attack/fora/reid_top1_gone"
 MEMBERSHIP = "attack/membership/auc"
 TREND_RATIOS = (0.0, 0.3, 0.5, 0.7, 0.9)
 
@@ -83,8 +84,10 @@ def compared(evidence: Evidence, family: str) -> list[Condition]:
 
 def aware_halves(evidence: Evidence) -> list[Condition]:
     """Return the policies that drop half the tokens, ranked with sensitivity."""
-    halves = [each for each in compared(evidence, "fixed") if each.ratio == 0.5]
-    return [each for each in halves if each.rank_by in ("fused", "sensitivity")]
+    halves = [each for each in evidence.conditions if each.family == "fixed" and each.ratio == 0.5]
+    aware = [each for each in halves if each.rank_by in ("fused", "sensitivity")]
+    plain = [each for each in aware if "alpha" not in each.options]
+    return plain or aware
 
 
 def unpruned(evidence: Evidence, condition: Condition) -> Condition | None:

@@ -19,6 +19,8 @@ from .link import Endpoint, Link, respond
 from .wire import MAX_MESSAGE
 
 _SERVICE, _METHOD = "qpriv.Parties", "Exchange"
+_REASON = 140
+"""Characters of the library's own account of a failure that are passed on."""
 
 
 def _options(max_message: int) -> list[tuple[str, int]]:
@@ -140,8 +142,10 @@ class GrpcLink(Link):
                 where="--max_message",
                 remedy="send smaller micro-batches, or allow more at both ends",
             )
+        # what to do must fit on the line as well
+        reason = details.rpartition("last error: ")[2][:_REASON]
         return ConnectionLost(
-            f"no answer from the server: {details}",
+            f"no answer from the server: {reason}",
             where=self.address,
             remedy="is it running, and are both certificates of one authority?",
         )

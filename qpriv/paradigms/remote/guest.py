@@ -45,7 +45,7 @@ class Guest(ABC):
             ConnectionLost: If the server stays away for longer than the patience.
             TransportError: If the server refuses something.
         """
-        self._heard, self._lost = time.monotonic(), False
+        self._lost: float | None = None
         while True:
             try:
                 with self.connect() as link:
@@ -53,12 +53,7 @@ class Guest(ABC):
                     self._visit(link)
                     return
             except ConnectionLost as error:
-                if time.monotonic() - self._heard > self.patience:
-                    raise
-                if not self._lost:
-                    logger.warning("%s. Trying for %g s", error, self.patience)
-                self._lost = True
-                time.sleep(min(_LONGEST, self.patience / 10))
+                self._endure(error)
 
     def crossed(self) -> Counter[str]:
         """Return the bytes of tensors by ``kind/direction``, those sent twice included."""
@@ -66,7 +61,7 @@ class Guest(ABC):
 
     def _visit(self, link: Link) -> None:
         welcome = link(Packet("hello", note=self.terms))
-        self._heard, self._lost = time.monotonic(), False
+        self._lost = None
         try:
             numbers = int(welcome.note["rounds"]), int(welcome.note["steps"])
         except (KeyError, ValueError) as error:
@@ -89,8 +84,16 @@ class Guest(ABC):
         """Return the server's answer once there is something to do in a round."""
         pause = _SHORTEST
         while (answer := link(Packet("begin", round=number))).verb == "wait":
-            self._heard = time.monotonic()
             time.sleep(pause)
             pause = min(_LONGEST, 1.5 * pause)
-        self._heard = time.monotonic()
         return answer
+
+    def _endure(self, error: ConnectionLost) -> None:
+        """Wait a little for a server that is gone, or raise what it was lost by."""
+        now = time.monotonic()
+        if self._lost is None:
+            self._lost = now
+            logger.warning("%s. Trying for %g s", error, self.patience)
+        if now - self._lost > self.patience:
+            raise error
+        time.sleep(min(_LONGEST, self.patience / 10))

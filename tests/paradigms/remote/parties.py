@@ -115,7 +115,7 @@ def split_guest(
         return dict(paradigm.parts(batch_of(run, step))).get(number)
 
     snapshots = Snapshots(folder)
-    return SplitGuest(connect, terms, number, build, rows, snapshots, SEED, 5.0, **settings)
+    return SplitGuest(connect, terms, number, build, rows, snapshots, SEED, 10.0, **settings)
 
 
 def federated_host(
@@ -139,7 +139,7 @@ def federated_guest(connect: Connect, number: int, clients: int, **settings) -> 
         batches = [batch_of(run, first + step) for step in range(2)]
         return LocalWork(first, [dict(paradigm.parts(own)).get(number) for own in batches])
 
-    return FederatedGuest(connect, terms, number, run, paradigm, work, 5.0)
+    return FederatedGuest(connect, terms, number, run, paradigm, work, 10.0)
 
 
 def line(host, number: int = 0) -> Connect:

@@ -1,9 +1,9 @@
 """`RatioModule`: what threshold teacher and student share: a frozen model, an oracle, a ratio."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 
 import torch
@@ -27,7 +27,7 @@ from qpriv.result import Result
 from .base import base_fingerprint, gather
 from .predictor import PredictorModule, agreement, load_predictor
 from .structure import read_shape
-from .targets import Targets, prepare
+from .targets import Targets, offer, prepare
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ class RatioModule(PredictorModule):
         self._k_min = default_k_min(shape.patches) if k_min is None else k_min
         self._feature_cache = feature_cache
         self._guesses: list[Guess] = []
+        self._searched: frozenset[str] = frozenset()
 
     def configure_model(self) -> None:
         """Load the frozen model and the predictor, once."""
@@ -127,10 +128,9 @@ class RatioModule(PredictorModule):
         return self.model.preprocessor
 
     def target_folder(self, settings: str) -> Path:
-        """Return where targets lie that depend on the model, the prompt and some settings."""
+        """Return where targets lie that depend on the model and some settings."""
         root = self._feature_cache or self.run_folder / ".targets"
-        prompt = blake2b(self._prompt.encode(), digest_size=4).hexdigest()
-        return Path(root) / self._frozen["backbone"] / f"{settings}-prompt-{prompt}"
+        return Path(root) / self._frozen["backbone"] / settings
 
     def targets(self) -> list[Targets]:
         """Return what must be made before the first epoch."""
@@ -146,22 +146,42 @@ class RatioModule(PredictorModule):
         return [self.oracle]
 
     def on_fit_start(self) -> None:
-        """Make the targets of all samples, and write the oracle's table to the run folder."""
-        samples = prepare(self.targets(), self.preprocessor, self.trainer, "oracle search")
+        """Make the targets, and write the oracle's table to the run folder.
+
+        The oracle tries every ratio on a sample, so a data module may offer fewer samples for it
+        (`VQAMixture.oracle_samples`); on the others the oracle is not known.
+        """
+        offered = offer(self.trainer, "samples")
+        searched = offer(self.trainer, "oracle_samples") or offered
+        oracle, *others = self.targets()
+        prepare([oracle], searched, self.preprocessor, self.trainer, "oracle search")
+        if others:
+            prepare(others, offered, self.preprocessor, self.trainer, "targets")
+        self._searched = frozenset(sample.key for sample in searched)
         if self.trainer.is_global_zero:
             ratios: dict[str, float] = {}
-            for start in range(0, len(samples), 64):
-                part = samples[start : start + 64]
+            for start in range(0, len(searched), 64):
+                part = searched[start : start + 64]
                 found = self.oracle(self.preprocessor(part)).tolist()
                 ratios.update(zip((sample.key for sample in part), found, strict=True))
             table = OracleTable(ratios, self._mode, GRID, self._k_min, self._oracle_seed)
             table.save(self.run_folder / "oracle.json")
 
+    def oracle_ratios(self, batch: VQABatch) -> Tensor:
+        """Return the oracle's ratio of each sample, NaN where it was not searched, ``[B]``."""
+        rows = [row for row, s in enumerate(batch.samples) if s.key in self._searched]
+        if len(rows) == len(batch):
+            return self.oracle(batch)
+        ratios = torch.full((len(batch),), torch.nan, dtype=torch.float64, device=self.device)
+        if rows:
+            ratios[rows] = self.oracle(batch[torch.tensor(rows)])
+        return ratios
+
     def training_step(self, batch: VQABatch) -> Tensor:
         """Return the loss of a batch."""
         features = self.encode(batch)
         output = self.predictor(features)
-        losses = self.loss(batch, features, output, self.oracle(batch).to(output.ratio))
+        losses = self.loss(batch, features, output, self.oracle_ratios(batch).to(output.ratio))
         for name, value in losses.items():
             self.log(f"train/{name}", value, prog_bar=name == "loss", batch_size=len(batch))
         return losses["loss"]
@@ -170,7 +190,7 @@ class RatioModule(PredictorModule):
         """Compare predicted and oracle ratios, and log the losses."""
         features = self.encode(batch)
         output = self.predictor(features)
-        oracle = self.oracle(batch).to(output.ratio)
+        oracle = self.oracle_ratios(batch).to(output.ratio)
         for name, value in self.loss(batch, features, output, oracle).items():
             self.log(
                 f"val/{name}",
@@ -184,6 +204,7 @@ class RatioModule(PredictorModule):
         self._guesses += [
             Guess(sample.key, f"{sample.dataset}/{sample.group_id}", predicted, truth)
             for sample, predicted, truth in rows
+            if not math.isnan(truth)
         ]
 
     def on_validation_epoch_end(self) -> None:

@@ -40,32 +40,44 @@ class Targets:
         return found["target"].to(batch.pixel_values.device)
 
 
+def offer(trainer: L.Trainer, name: str) -> list[VQASample]:
+    """Return the training and validation samples that a trainer's data module offers.
+
+    Args:
+        trainer: Has the data module.
+        name: Its method: ``samples``, or ``oracle_samples``, which not every module has.
+
+    Raises:
+        ConfigError: If it offers no ``samples``.
+    """
+    datamodule = getattr(trainer, "datamodule", None)
+    if not hasattr(datamodule, "samples"):
+        raise ConfigError(
+            f"{type(datamodule).__name__} offers no `samples`",
+            remedy="use a VQADataModule: targets are made before the first epoch",
+        )
+    offered = getattr(datamodule, name, None)
+    return [*offered("train"), *offered("val")] if offered else []
+
+
 def prepare(
-    targets: Sequence[Targets], preprocessor: Preprocessor, trainer: L.Trainer, title: str
-) -> list[VQASample]:
-    """Make the targets of all training and validation samples, shared over the processes.
+    targets: Sequence[Targets],
+    samples: Sequence[VQASample],
+    preprocessor: Preprocessor,
+    trainer: L.Trainer,
+    title: str,
+) -> None:
+    """Make the targets of some samples, shared over the processes.
 
     What a killed run had made is found again.
 
     Args:
         targets: What to make.
+        samples: Of which samples.
         preprocessor: Makes batches.
-        trainer: Its data module offers the samples.
+        trainer: Knows the processes.
         title: Says on the progress bar what is going on.
-
-    Returns:
-        The samples.
-
-    Raises:
-        ConfigError: If the data module offers no samples.
     """
-    datamodule = getattr(trainer, "datamodule", None)
-    if datamodule is None or not hasattr(datamodule, "samples"):
-        raise ConfigError(
-            f"{type(datamodule).__name__} offers no `samples`",
-            remedy="use a VQADataModule: targets are made before the first epoch",
-        )
-    samples = [*datamodule.samples("train"), *datamodule.samples("val")]
     mine = samples[trainer.global_rank :: trainer.world_size]
     with tqdm(total=len(mine), desc=title, disable=not trainer.is_global_zero) as bar:
         for start in range(0, len(mine), CHUNK):
@@ -76,4 +88,3 @@ def prepare(
     trainer.strategy.barrier(title)
     for target in targets:
         target.store.refresh()
-    return samples

@@ -1,12 +1,12 @@
 """`ThresholdTeacher`: how much of an image a question can bear to lose."""
 
 from torch import Tensor
-from torch.nn import functional
 
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
 from qpriv.models.preprocessing import DEFAULT_PROMPT
 from qpriv.paradigms.recipe import Schedule
+from qpriv.pruning.distillation import known_error
 from qpriv.pruning.oracle_table import OracleMode
 from qpriv.pruning.threshold import PredictorOutput
 
@@ -79,4 +79,4 @@ class ThresholdTeacher(RatioModule):
         self, batch: VQABatch, features: VisualFeatures, output: PredictorOutput, oracle: Tensor
     ) -> dict[str, Tensor]:
         """Return the squared error to the oracle's ratios."""
-        return {"loss": functional.mse_loss(output.ratio, oracle)}
+        return {"loss": known_error(output.ratio, oracle)}

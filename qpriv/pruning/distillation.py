@@ -58,9 +58,23 @@ def ratio_loss(predicted: Tensor, teacher: Tensor, oracle: Tensor) -> Tensor:
     >>> ratio_loss(torch.tensor([0.5]), torch.tensor([0.5]), torch.tensor([1.0])).item()
     0.25
     """
-    return functional.mse_loss(predicted, teacher.to(predicted)) + functional.mse_loss(
-        predicted, oracle.to(predicted)
-    )
+    return functional.mse_loss(predicted, teacher.to(predicted)) + known_error(predicted, oracle)
+
+
+def known_error(predicted: Tensor, target: Tensor) -> Tensor:
+    """Return the squared error, mean over the rows whose target is known; 0 where none is.
+
+    Args:
+        predicted: Predicted ratios, ``[B]``.
+        target: Ratios to reproduce, NaN where not known, ``[B]``.
+
+    >>> known_error(torch.tensor([0.5, 0.0]), torch.tensor([0.0, torch.nan])).item()
+    0.25
+    """
+    known = ~target.isnan()
+    if not known.any():
+        return predicted.sum() * 0
+    return functional.mse_loss(predicted[known], target[known].to(predicted))
 
 
 def mask_loss(mask_logits: Tensor, target: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from callbacks.step_seed import StepSeed
 from datamodules import FaceBags
 from lightning_modules import PruningStudent, SensitivityTeacher, ThresholdTeacher
 from qpriv.errors import CheckpointError, ConfigError
+from qpriv.pruning.oracle import OracleSearch
 from qpriv.pruning.oracle_table import OracleTable
 from qpriv.pruning.threshold import DynamicThresholdPredictor
 from qpriv.result import read_results
@@ -97,6 +98,37 @@ def test_the_oracle_is_written_down_and_found_again(chain, tmp_path, monkeypatch
         root / "threshold/oracle.json"
     ).read_text()
     assert changed(predictor(tmp_path / "again"), predictor(root / "threshold")) == set()
+
+
+class FewSearched(Noise):
+    """Offers three samples of each split to the oracle search."""
+
+    def oracle_samples(self, split):
+        return self.samples(split)[:3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage"), [(ThresholdTeacher, "sensitivity"), (PruningStudent, "threshold")]
+)
+def test_the_oracle_is_asked_only_about_what_it_is_offered(
+    chain, tmp_path, monkeypatch, kind, stage
+):
+    root, common = chain
+    asked, search = set(), OracleSearch.search_batch
+
+    def spy(self, batch, *args):
+        asked.update(sample.key for sample in batch.samples)
+        return search(self, batch, *args)
+
+    monkeypatch.setattr(OracleSearch, "search_batch", spy)
+    settings = common | {"feature_cache": str(tmp_path / "features")}
+    trainer = fit(tmp_path / "run", kind(str(root / stage / "predictor"), **settings), FewSearched())
+    data = trainer.datamodule
+    offered = {s.key for split in ("train", "val") for s in data.oracle_samples(split)}
+    assert asked == offered == set(OracleTable.load(tmp_path / "run/oracle.json").ratios)
+    assert torch.isfinite(trainer.callback_metrics["train/loss"])
+    results = {result.name: result for result in read_results(tmp_path / "run/results.jsonl")}
+    assert results["val/ratio_mse"].n == 3
 
 
 def test_how_well_ratios_are_predicted_is_a_result(chain):

@@ -43,6 +43,7 @@ PARADIGM_QUANTITIES = (
     Quantity("accuracy", "Accuracy", "share of questions answered right"),
     Quantity("bytes_up", "Bytes up", "what a training sample sends to the server"),
     Quantity("bytes_down", "Bytes down", "what a training sample gets back"),
+    Quantity("bytes_padding", "Of them padding", "what only hides how many tokens were kept"),
     Quantity("train_seconds", "Seconds an epoch", "training steps alone, all parties together"),
 )
 
@@ -100,8 +101,13 @@ def reading_order(name: str) -> tuple[int, str]:
 
 
 _ATTACKS = {
+    "attributes": "Attribute inference",
     "fora": "Image reconstruction (FORA)",
+    "fora_substitute": "Image reconstruction (FORA, substitute client)",
+    "fsha": "Feature-space hijacking (FSHA)",
+    "gradient": "Gradient inversion (DLG, iDLG)",
     "membership": "Membership inference",
+    "side_channel": "Side channel: counts and sizes alone",
 }
 
 

@@ -21,6 +21,7 @@ from qpriv.attacks.observation import (
     scenes,
 )
 from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
+from qpriv.attacks.residual import residual_report
 from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.boundary.crossing import check_cut
@@ -34,8 +35,8 @@ PICTURES = 8
 class ForaProbe(Probe):
     """Trains an inverter per cut under the victim's own policy, and scores it on private scenes.
 
-    Figures are ``attack/fora/<name>`` with the names of `reconstruction_report` and
-    `reidentification_report`; those of the weaker attacker who holds only the public base model
+    Figures are ``attack/fora/<name>`` with the names of `reconstruction_report`,
+    `residual_report` and `reidentification_report`; those of the weaker attacker who holds only the public base model
     are ``attack/fora_substitute/<name>``. The inverter is carried over from epoch to epoch.
 
     Args:
@@ -131,6 +132,7 @@ class ForaProbe(Probe):
         floors = Floors.of(auxiliary)
         regions = truth.regions(seen.kept, seen.grid)
         report = reconstruction_report(restored, truth, regions, floors)
+        report += residual_report(restored, truth, seen.kept, seen.grid, auxiliary)
         people = list(visit.data.gallery())
         if people:
             gallery = scenes(visit.victim.model, people, self.patch_size)

@@ -58,6 +58,11 @@ ATTACK_QUANTITIES = (
     Quantity(
         "attack/fora/reid_top1_gone", "Top 1, face gone", "where no patch on the face crossed"
     ),
+    Quantity(
+        "attack/fora/residual_gain",
+        "Residual leak, dB",
+        "dropped patches: gain over painting them from the true colours of the kept ones",
+    ),
     Quantity("attack/fora/psnr_kept", "PSNR, kept patches, dB", leading=False),
     Quantity("attack/fora/psnr_dropped", "PSNR, dropped patches, dB", leading=False),
     Quantity("attack/fora/ssim_sensitive", "SSIM in the face box", leading=False),

@@ -61,8 +61,10 @@ def attack_updates(
     gradient alone, with the question known. ``label_accuracy_prior``: the commonest answer to the
     question. ``span_precision``, ``span_recall``, ``span_f1``: words of question and answer in
     the span of the first layer's inputs, beside ``span_f1_prior``, the commonest words;
-    ``span_feasible`` is the share of samples with fewer tokens than rows, ``span_rank`` the
-    tokens seen. ``gradient_norm`` is that of the adapter, and stands beside every figure.
+    ``span_feasible`` is the share of updates that show fewer inputs than they have rows;
+    ``span_rank`` is how many they show. Rounding of the stored weights hides faint ones: a small
+    gradient or learning rate shows fewer inputs than there are tokens, and ``span_recall`` falls.
+    ``gradient_norm`` is that of the adapter, and stands beside every figure.
 
     Args:
         victim: The model that is trained, with all that says how.

@@ -122,7 +122,9 @@ def test_the_oracle_is_asked_only_about_what_it_is_offered(
 
     monkeypatch.setattr(OracleSearch, "search_batch", spy)
     settings = common | {"feature_cache": str(tmp_path / "features")}
-    trainer = fit(tmp_path / "run", kind(str(root / stage / "predictor"), **settings), FewSearched())
+    trainer = fit(
+        tmp_path / "run", kind(str(root / stage / "predictor"), **settings), FewSearched()
+    )
     data = trainer.datamodule
     offered = {s.key for split in ("train", "val") for s in data.oracle_samples(split)}
     assert asked == offered == set(OracleTable.load(tmp_path / "run/oracle.json").ratios)

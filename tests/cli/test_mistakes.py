@@ -1,11 +1,15 @@
 """What a person may get wrong: a few lines, exit code 2, no traceback, before long work."""
 
+import zipfile
+
 import pytest
 
 from cli.errors import MAX_LINES
 from cli.main import main
+from tests.data.slake import data as slake
 
 VQA = ["fit", "--config=tiny/vqa.yaml"]
+SLAKE = ["fit", "--model=VQAModule", "--data=SLAKE", "--run.wandb=off"]
 FIXED = [
     *VQA,
     "--model.policy=FixedRatioPruning",
@@ -49,7 +53,47 @@ MISTAKES = {
     "no probe to run": (["attack", *VQA[1:]], "there is no probe to run"),
     "unknown command option": (["report", "--ot=x", "runs"], "did you mean out"),
     "unknown data set": (["data", "check", "--dataset=SLAK", "--root=."], "SLAK"),
+    "data set of nowhere": (["data", "check", "--dataset=SLAKE", "--root=/gone"], "/gone"),
+    "data without a root": (["data", "check", "--dataset=SLAKE"], "--root"),
+    "data action unknown": (["data", "chek"], "chek"),
+    "report of nothing": (["report"], "runs"),
+    "study of nothing": (["study"], "--config"),
+    "study option unknown": (["study", "documents", "--epoch=1"], "did you mean epochs"),
+    "comparison with itself alone": (["compare", "runs"], "B"),
+    "comparison with a missing run": (["compare", "runs/gone", "runs/gone"], "runs/gone"),
+    "plan of a teacher": (["plan", "--config=tiny/student.yaml"], "plan of PruningStudent"),
+    "plan without text": (["plan", *VQA[1:], "--text_tokens=0"], "text_tokens"),
+    "plan of a missing backbone": (["plan", *VQA[1:], "--model.backbone=/gone"], "/gone"),
+    "released data of nowhere": ([*SLAKE, "--data.root=/gone"], "/gone"),
+    "released data that is not there": ([*SLAKE, "--data.root=empty"], "no file train.json"),
+    "web page for data": ([*SLAKE, "--data.root=page"], "web page"),
+    "data that ends early": ([*SLAKE, "--data.root=cut"], "record"),
+    "archive that climbs out": ([*SLAKE, "--data.root=slip.zip"], "leaves the data folder"),
+    "tar for an archive": ([*SLAKE, "--data.root=data.tar.gz"], "not a .zip"),
+    "unknown split": ([*SLAKE, "--data.test_split=nightly", "--data.root=release"], "nightly"),
+    "victim that takes all": ([*SLAKE, "--data.victim_share=0.5"], "victim_share is 0.5"),
+    "no validation share": ([*SLAKE, "--data.val_fraction=0"], "val_fraction"),
+    "unknown language": ([*SLAKE, "--data.lang=de"], "de"),
+    "unknown on_leak": ([*SLAKE, "--data.on_leak=ignore"], "ignore"),
+    "evaluation of nothing": ([*VQA, "--data.max_eval=0"], "max_eval is 0"),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bad_inputs(workplace):
+    """Broken data, checkpoints and configurations in the folder the commands run in."""
+    for name, content in (("page", "<!DOCTYPE html>"), ("cut", '[{"qid": 1, "img_name": "a')):
+        (workplace / name).mkdir()
+        (workplace / name / "train.json").write_text(content)
+    (workplace / "empty").mkdir()
+    slake.write_release(workplace / "release")
+    with zipfile.ZipFile(workplace / "slip.zip", "w") as archive:
+        archive.writestr("../train.json", "[]")
+    (workplace / "data.tar.gz").write_bytes(b"\x1f\x8b0")
+
+
+def test_there_are_fifty():
+    assert len(MISTAKES) >= 50
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -1,0 +1,49 @@
+"""``qpriv plan`` as a user meets it: from a configuration of ``fit``, with nothing loaded."""
+
+import json
+
+import pytest
+
+from cli.main import main
+from qpriv.models.vision_language import VisionLanguageModel
+
+
+@pytest.fixture(autouse=True)
+def no_weights(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a plan loads no weights")
+
+    monkeypatch.setattr(VisionLanguageModel, "from_pretrained", refuse)
+
+
+@pytest.mark.parametrize("config", ["vqa", "vqa_off", "vqa_fixed", "vqa_dtp"])
+def test_shipped_configurations_are_planned(config, capsys):
+    main(["plan", f"--config=tiny/{config}.yaml"])
+    shown = capsys.readouterr().out
+    for words in ("64 patches", "trained", "memory of a training step", "threat model"):
+        assert words in shown
+
+
+def test_a_released_model_is_planned_by_its_name_alone(capsys):
+    main(
+        [
+            "plan",
+            "--model=VQAModule",
+            "--model.backbone=llava-hf/llava-1.5-7b-hf",
+            "--model.dtype=float16",
+            "--model.paradigm=UShapedSplit",
+            "--model.policy=FixedRatioPruning",
+            "--model.policy.ratio=0.5",
+            "--model.policy.predictor=runs/not/trained/yet",
+            "--model.micro_batch_size=2",
+            "--data=SLAKE",
+            "--text_tokens=64",
+            "--json",
+        ]
+    )
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["adapter"] == 79_953_920
+    assert plan["cuts"] == [8, 24]
+    assert [cost["kept"] for cost in plan["costs"]] == [576, 288]
+    assert plan["costs"][1]["up"] + plan["costs"][1]["down"] == 11 * 2**20
+    assert set(plan["memory"]) == {"client", "server"}

@@ -102,7 +102,7 @@ def planned(config: Namespace) -> Plan:
         quantization=model.quantization,
         batch_size=config.data.init_args.batch_size,
         micro_batch_size=model.micro_batch_size,
-        text_tokens=config.text_tokens,
+        text_tokens=int(config.text_tokens),  # a subclass of int, which JSON does not know
     )
 
 

@@ -15,6 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import DataError
+from qpriv.models.encoders import as_model_error, quiet_loading
 
 
 @dataclass
@@ -136,17 +137,26 @@ def of_samples(paraphrase: Callable[[str], str]) -> Callable[[VQASample], str]:
     return reworded
 
 
+def by_question(paraphrase: Callable[[str], str]) -> Callable[[VQASample], str]:
+    """Return a paraphrase of samples that asks the question alone."""
+    return lambda sample: paraphrase(sample.question)
+
+
 class Seq2SeqParaphrase:
     """Rewords by a sequence-to-sequence model of the hub or a folder.
 
     Args:
         model: Hub id or folder, such as ``humarin/chatgpt_paraphraser_on_T5_base``.
         prompt: Template with ``{question}``.
+
+    Raises:
+        ModelError: If there is no such model.
     """
 
     def __init__(self, model: str, prompt: str = "paraphrase: {question}") -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(model)
-        self.network = AutoModelForSeq2SeqLM.from_pretrained(model).eval()
+        with quiet_loading(), as_model_error(Path(model), "paraphrasing model"):
+            self.tokenizer = AutoTokenizer.from_pretrained(model)
+            self.network = AutoModelForSeq2SeqLM.from_pretrained(model).eval()
         self.prompt = prompt
         self.label = f"paraphrase by {model}"
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     Actions = argparse._SubParsersAction[Any]
 
+KINDS = ("f", "f_G", "f_EB", "f_dedup", "f_LoRA", "f_G_LoRA", "f_DP", "f_G_DP")
+"""Models of the study, see `qpriv.reporting.document_study.Kind`."""
+
 
 def add_prepare(actions: "Actions") -> None:
     """Add the actions of ``qpriv prepare``."""
@@ -88,52 +91,83 @@ def prepare_reader(given: argparse.Namespace) -> None:
 
 
 def study(words: Sequence[str]) -> None:
-    """Run what is not yet done of the document study, and write its results."""
+    """Run what is not yet done of the document study, and write its results and its page."""
     parser = command_parser("study documents", "Measure what document models memorise.")
     parser.add_argument("--out", type=Path, default=Path("runs/documents"))
     parser.add_argument("--resolutions", type=float, nargs="+", default=[1.0, 0.5, 0.25])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        default=["f", "f_G", "f_EB"],
+        choices=KINDS,
+        help="models trained; each is held against the f_G of its training",
+    )
+    parser.add_argument("--document-model", default="tiny", help="tiny, a hub id or a folder")
     parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument(
+        "--patience",
+        type=int,
+        default=None,
+        help="also runs that stop after so many epochs without a better loss",
+    )
     parser.add_argument("--clean", action="store_true", help="no scan noise in training: the trap")
+    parser.add_argument("--epsilon", type=float, default=8.0, help="budget of the DP-SGD rows")
+    parser.add_argument("--paraphrase", default="rules", help="rules, a .json table, or a model")
+    parser.add_argument(
+        "--all-defended",
+        action="store_true",
+        help="defences at inference in every context, not on erased pages alone",
+    )
+    parser.add_argument("--membership", action="store_true", help="which documents were seen?")
+    parser.add_argument("--union", action="store_true", help="G is the union over all seeds' f_G")
+    parser.add_argument(
+        "--documents",
+        type=int,
+        nargs=2,
+        default=[100, 100],
+        metavar=("BASE", "VALIDATION"),
+        help="documents beside the canaries'",
+    )
     parser.add_argument("--splits", type=int, default=0, help="K for M_E and S_E, instead of E - G")
     given = parser.parse_args(words)
-    from qpriv.paradigms.documents import DocumentRecipe
-    from qpriv.reporting.document_results import study_results, table
-    from qpriv.reporting.document_study import (
-        DocumentStudy,
-        run_study,
-        study_corpus,
-        without_noise,
-    )
-    from qpriv.result import append_results
+    from qpriv.reporting.document_outcome import read_outcomes
+    from qpriv.reporting.document_report import write_document_report
+    from qpriv.reporting.document_runs import run_study
+    from qpriv.reporting.document_scores import read_scores, run_splits
+    from qpriv.reporting.document_study import study_corpus
 
+    settings = _settings(given)
+    if given.splits:
+        for resolution in given.resolutions:
+            run_splits(settings, given.splits, resolution, given.out, given.seeds[0])
+    else:
+        run_study(settings, given.out)
+    canaries = study_corpus(settings, given.out / "canaries").canaries
+    outcomes, scores = read_outcomes(given.out), read_scores(given.out)
+    print(write_document_report(given.out, outcomes, scores, canaries, given.union))
+    print(f"report: {given.out / 'report.html'}")
+
+
+def _settings(given: argparse.Namespace) -> "DocumentStudy":
+    """Return the study that the arguments describe."""
+    from qpriv.defences.private_sgd import PrivacyBudget
+    from qpriv.paradigms.documents import DocumentRecipe
+    from qpriv.reporting.document_study import DocumentStudy, without_noise
+
+    base, validation = given.documents
     settings = DocumentStudy(
         resolutions=tuple(given.resolutions),
         seeds=tuple(given.seeds),
+        kinds=tuple(given.kinds),
+        document_model=given.document_model,
         recipe=DocumentRecipe(epochs=given.epochs),
+        patiences=(None,) if given.patience is None else (None, given.patience),
+        base=base,
+        validation=validation,
+        paraphrase=given.paraphrase,
+        all_defended=given.all_defended,
+        membership=given.membership,
+        budget=PrivacyBudget(epsilon=given.epsilon),
     )
-    settings = without_noise(settings) if given.clean else settings
-    given.out.mkdir(parents=True, exist_ok=True)
-    if given.splits:
-        for resolution in given.resolutions:
-            _scores(settings, given.splits, resolution, given.out)
-        return
-    outcomes = run_study(settings, given.out)
-    results = study_results(outcomes, study_corpus(settings, given.out / "canaries").canaries)
-    path = given.out / "results.jsonl"
-    path.unlink(missing_ok=True)  # computed anew from the files of the runs
-    append_results(path, results)
-    print(table(results))
-
-
-def _scores(settings: "DocumentStudy", splits: int, resolution: float, out: Path) -> None:
-    """Run what is left of K splits, and print how many canaries are memorised for certain."""
-    from qpriv.reporting.document_scores import run_splits
-
-    found = run_splits(settings, splits, resolution, out)
-    for name, scores in (("erased", found.extraction), ("whole", found.whole)):
-        certain = int(scores.significant().sum())
-        mean = float(scores.memorisation.mean())
-        print(f"resolution {resolution:g}, {name} pages: mean memorisation {mean:.3f}, "
-              f"{certain} canaries above zero at a false discovery rate of 5 %")  # fmt: skip
-        print(scores.histogram())
+    return without_noise(settings) if given.clean else settings

@@ -19,7 +19,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a set of canaries.
+    """Size of a set of canaries, or by how much it changed.
 
     Args:
         count: Number of canaries in it.
@@ -53,6 +53,17 @@ def size(flags: Flags, documents: Sequence[Hashable], seed: int = 0) -> Size:
     values = flags.astype(np.float64)
     interval = bootstrap_interval(documents, lambda weights: float(weights @ values), seed=seed)
     return Size(int(flags.sum()), interval)
+
+
+def size_change(after: Flags, before: Flags, documents: Sequence[Hashable], seed: int = 0) -> Size:
+    """Return by how much a set has grown, canary by canary: both were asked the same.
+
+    >>> size_change(np.array([True, False]), np.array([True, True]), ["a", "b"]).count
+    -1
+    """
+    moved = after.astype(np.float64) - before.astype(np.float64)
+    interval = bootstrap_interval(documents, lambda weights: float(weights @ moved), seed=seed)
+    return Size(int(moved.sum()), interval)
 
 
 def sizes_by(

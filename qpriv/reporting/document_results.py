@@ -1,17 +1,18 @@
 """Figures of a document study: sizes of E, G and M with intervals, by kind, context and defence."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qpriv.attacks.extraction_contexts import ERASED, CanarySet
 from qpriv.metrics.intervals import mean_interval
-from qpriv.metrics.memorisation import Flags, memorised, size
-from qpriv.reporting.document_study import Outcome
+from qpriv.metrics.membership import attack_report
+from qpriv.metrics.memorisation import Flags, memorised, size, size_change
 from qpriv.result import Result, Scalar
 
-BLOCKED = "extraction blocking"
+from .document_outcome import Outcome
+from .document_study import BASELINES, DEFENCES
 
 
 @dataclass(frozen=True)
@@ -46,130 +47,230 @@ class Groups:
         )
 
 
-def study_results(outcomes: Sequence[Outcome], canaries: CanarySet) -> list[Result]:
+@dataclass(frozen=True)
+class Pair:
+    """A model trained on the canaries, and those of the same training that were not.
+
+    Args:
+        trained: The outcome of the model.
+        baselines: Outcomes of f_G; G is the union over them.
+        defence: Label of the defence, or ``none``.
+    """
+
+    trained: Outcome
+    baselines: tuple[Outcome, ...]
+    defence: str = "none"
+
+    def generalised(self, context: str = ERASED.name) -> Flags:
+        """Return G in a context."""
+        known: Flags = np.any([baseline.flags(context) for baseline in self.baselines], axis=0)
+        return known
+
+    def memorised(self, context: str = ERASED.name) -> Flags:
+        """Return M in a context."""
+        return memorised(self.trained.flags(context), self.generalised(context))
+
+    def under(self, defence: str) -> "Pair":
+        """Return the pair under a defence at inference."""
+        baselines = tuple(baseline.under(defence) for baseline in self.baselines)
+        return Pair(self.trained.under(defence), baselines, defence)
+
+
+def study_results(
+    outcomes: Sequence[Outcome], canaries: CanarySet, union: bool = False
+) -> list[Result]:
     """Return every figure of a study.
 
     Args:
         outcomes: Outcomes of its runs.
         canaries: The canaries they were asked for.
+        union: Take G as the union over the f_G of all seeds, not of the same seed alone. What
+            some f_G says by chance is then not called memorised.
     """
     groups = Groups.of(canaries)
-    results = [figure for outcome in outcomes for figure in _utility(outcome)]
-    for trained, baseline in _pairs(outcomes):
-        results += _pair(trained, baseline, groups)
+    results = [figure for o in outcomes for figure in (*_utility(o), *_membership(o))]
+    pairs = list(document_pairs(outcomes, union))
+    plain = {_place(pair.trained): pair for pair in pairs if pair.trained.kind == "f"}
+    for pair in pairs:
+        results += _pair(pair, groups)
+        undefended = plain.get(_place(pair.trained))
+        if undefended and pair is not undefended:
+            results += _change(pair, undefended, groups)
+        for name in pair.trained.defended:
+            defended = pair.under(name)
+            results += [*_utility(defended.trained, name), *_contexts(defended, groups)]
+            results += _change(defended, pair, groups)
     return results
 
 
-def _pairs(outcomes: Sequence[Outcome]) -> Iterator[tuple[Outcome, Outcome]]:
-    """Yield each trained model with the f_G of its resolution and seed."""
-    baselines = {(o.resolution, o.seed): o for o in outcomes if o.kind == "f_G"}
+def document_pairs(outcomes: Sequence[Outcome], union: bool = False) -> Iterator[Pair]:
+    """Yield each model that was trained on the canaries with its baselines."""
     for outcome in outcomes:
-        if outcome.kind != "f_G" and (outcome.resolution, outcome.seed) in baselines:
-            yield outcome, baselines[outcome.resolution, outcome.seed]
+        if outcome.kind not in BASELINES:
+            continue
+        baselines = tuple(
+            other
+            for other in outcomes
+            if other.kind == BASELINES[outcome.kind]
+            and _place(other)[:2] == _place(outcome)[:2]
+            and (union or other.seed == outcome.seed)
+        )
+        if baselines:
+            yield Pair(outcome, baselines, DEFENCES.get(outcome.kind, "none"))
 
 
-def _utility(outcome: Outcome) -> list[Result]:
+def _place(outcome: Outcome) -> tuple[float, str, int]:
+    """Return what a pair has in common: resolution, stopping rule, seed."""
+    return outcome.resolution, outcome.stopping, outcome.seed
+
+
+def _utility(outcome: Outcome, defence: str | None = None) -> list[Result]:
     n = len(set(outcome.documents))
-    figure = _maker(outcome)
+    label = defence or DEFENCES.get(outcome.kind, "none")
+    ci = mean_interval(outcome.anls, outcome.documents)
+    results = [
+        _figure(outcome, label, "anls", float(np.mean(outcome.anls)), n, ci),
+        _figure(outcome, label, "extraction/false_abstention", outcome.abstained, n),
+    ]
+    if defence:
+        return results
+    whole, training = outcome.whole, outcome.training
+    results += [
+        _figure(outcome, label, "exact_match", outcome.exact_match, n),
+        _figure(outcome, label, "extraction/whole_page", float(np.mean(whole)), len(whole)),
+        _figure(outcome, label, "trained_epoch", float(training.epoch), n, unit="epochs"),
+    ]
+    if training.epsilon is not None and training.noise is not None:
+        budget: dict[str, Scalar] = {"delta": training.delta, "protected": "document"}
+        results += [
+            _figure(outcome, label, "privacy/epsilon", training.epsilon, n, None, "", **budget),
+            _figure(outcome, label, "privacy/noise", training.noise, n, None, "", **budget),
+        ]
+    return results
+
+
+def _pair(pair: Pair, groups: Groups) -> list[Result]:
+    extracted, known, kept = pair.trained.flags(), pair.generalised(), pair.memorised()
+    sets = {
+        "extractable": extracted,
+        "generalised": known,
+        "generalised_pii": known & groups.personal,
+        "memorised": kept,
+        "memorised_pii": kept & groups.personal,
+        "memorised_unique_pii": kept & groups.unique,
+    }
+    results = [_count(pair, groups, name, flags) for name, flags in sets.items()]
+    for kind in dict.fromkeys(groups.kinds):
+        chosen = kept & np.array([other == kind for other in groups.kinds])
+        results.append(_count(pair, groups, "memorised", chosen, kind=kind))
+    for times in sorted(set(groups.repetitions)):
+        chosen = kept & (np.array(groups.repetitions) == times)
+        results.append(_count(pair, groups, "memorised", chosen, repetition=times))
+    results += [r for r in _contexts(pair, groups) if "context" in r.attack]
+    trained = pair.trained
+    for decoding, flags in (("abstention banned", trained.banned), ("two beams", trained.beams)):
+        there = memorised(np.array(flags, dtype=bool), known)
+        results.append(_count(pair, groups, "memorised", there, decoding=decoding))
+    first = np.array(trained.ranks) == 1
+    chance = float(np.mean(1 / np.array(trained.candidates)))
+    results.append(_count(pair, groups, "ranked_first", first & groups.personal, chance=chance))
+    return results
+
+
+def _contexts(pair: Pair, groups: Groups) -> list[Result]:
+    """Return M in each context, and how much of the M of erased pages comes out there."""
+    results = []
+    usual = pair.memorised()
+    for context in pair.trained.exact:
+        there = pair.memorised(context)
+        where: dict[str, Scalar] = {} if context == ERASED.name else {"context": context}
+        results += [
+            _count(pair, groups, "memorised", there, **where),
+            _count(pair, groups, "memorised_pii", there & groups.personal, **where),
+        ]
+        if where:
+            again = usual & pair.trained.flags(context)
+            results.append(_count(pair, groups, "memorised_and_said", again, **where))
+    return results
+
+
+def _change(pair: Pair, plain: Pair, groups: Groups) -> list[Result]:
+    """Return what a defence changes, question by question and canary by canary."""
+    after, before = pair.trained, plain.trained
+    moved = np.asarray(after.anls) - np.asarray(before.anls)
+    n = len(set(after.documents))
+    ci = mean_interval(moved, after.documents)
+    change = size_change(pair.memorised(), plain.memorised(), groups.documents)
+    documents = len(set(groups.documents))
     return [
-        figure("anls", float(np.mean(outcome.anls)), n, mean_interval(outcome.anls, outcome.documents)),
-        figure("exact_match", outcome.exact_match, n, None),
-        figure("extraction/whole_page", float(np.mean(outcome.whole)), len(outcome.whole), None),
-        figure("extraction/false_abstention", outcome.abstained, n, None),
+        _figure(after, pair.defence, "anls_change", float(moved.mean()), n, ci),
+        _figure(after, pair.defence, "extraction/memorised_change", float(change.count), documents,
+                change.interval, unit="canaries"),
     ]  # fmt: skip
 
 
-def _pair(trained: Outcome, baseline: Outcome, groups: Groups) -> list[Result]:
-    figure = _maker(trained)
+def _membership(outcome: Outcome) -> list[Result]:
+    """Return how well documents that were trained on are told from others.
 
-    def count(name: str, flags: Flags, **attack: Scalar) -> Result:
-        found = size(flags, groups.documents)
-        documents = len(set(groups.documents))
-        return figure(name, float(found.count), documents, found.interval, "canaries", **attack)
-
-    extracted, known = trained.flags(), baseline.flags()
-    kept = memorised(extracted, known)
-    results = [
-        count("extraction/extractable", extracted),
-        count("extraction/generalised", known),
-        count("extraction/generalised_pii", known & groups.personal),
-        count("extraction/memorised", kept),
-        count("extraction/memorised_pii", kept & groups.personal),
-        count("extraction/memorised_unique_pii", kept & groups.unique),
-    ]
-    for kind in dict.fromkeys(groups.kinds):
-        chosen = kept & np.array([other == kind for other in groups.kinds])
-        results.append(count("extraction/memorised", chosen, kind=kind))
-    for times in sorted(set(groups.repetitions)):
-        chosen = kept & (np.array(groups.repetitions) == times)
-        results.append(count("extraction/memorised", chosen, repetition=times))
-    for context in trained.exact:
-        if context != ERASED.name:
-            there = memorised(trained.flags(context), baseline.flags(context))
-            results += [
-                count("extraction/memorised", there, context=context),
-                count("extraction/memorised_pii", there & groups.personal, context=context),
-            ]
-    for decoding, flags in (("abstention banned", trained.banned), ("two beams", trained.beams)):
-        there = memorised(np.array(flags, dtype=bool), known)
-        results.append(count("extraction/memorised", there, decoding=decoding))
-    first = np.array(trained.ranks) == 1
-    chance = float(np.mean(1 / np.array(trained.candidates)))
-    results.append(count("extraction/ranked_first", first & groups.personal, chance=chance))
+    For f_G none of them were: its row is the control.
+    """
+    if outcome.membership is None:
+        return []
+    found = outcome.membership
+    trained = outcome.kind in BASELINES
+    results = []
+    for method, scores in found.scores.items():
+        threshold = 0.0 if method == "clusters" else None
+        report = attack_report(scores, found.canary, found.documents, threshold=threshold)
+        setting: dict[str, Scalar] = {**_setting(outcome), "method": method, "members": trained}
+        results += [
+            replace(
+                result,
+                name=f"attack/document_membership/{result.name}",
+                seed=outcome.seed,
+                dataset="FakeDocuments",
+                defence=DEFENCES.get(outcome.kind, "none"),
+                attack=setting,
+            )
+            for result in report
+        ]
     return results
 
 
-def _maker(outcome: Outcome) -> Callable[..., Result]:
-    def figure(
-        name: str,
-        value: float,
-        n: int,
-        ci: tuple[float, float] | None,
-        unit: str = "",
-        **attack: Scalar,
-    ) -> Result:
-        return Result(
-            name=name,
-            value=value,
-            n=n,
-            unit=unit,
-            ci=ci,
-            seed=outcome.seed,
-            dataset="FakeDocuments",
-            defence=BLOCKED if outcome.kind == "f_EB" else "none",
-            attack={"model": outcome.kind, "resolution": outcome.resolution, **attack},
-        )
-
-    return figure
+def _count(pair: Pair, groups: Groups, name: str, flags: Flags, **attack: Scalar) -> Result:
+    found = size(flags, groups.documents)
+    documents, several = len(set(groups.documents)), len(pair.baselines)
+    setting: dict[str, Scalar] = {**attack, "baselines": several} if several > 1 else dict(attack)
+    return _figure(
+        pair.trained, pair.defence, f"extraction/{name}", float(found.count), documents,
+        found.interval, "canaries", **setting,
+    )  # fmt: skip
 
 
-def table(results: Sequence[Result]) -> str:
-    """Return the main figures as a Markdown table, one row a trained model."""
-    names = (
-        "anls",
-        "extraction/extractable",
-        "extraction/generalised",
-        "extraction/generalised_pii",
-        "extraction/memorised",
-        "extraction/memorised_pii",
-        "extraction/memorised_unique_pii",
+def _setting(outcome: Outcome) -> dict[str, Scalar]:
+    """Return what names the model; the stopping rule where it is not the fixed number of epochs."""
+    plain: dict[str, Scalar] = {"model": outcome.kind, "resolution": outcome.resolution}
+    return plain if outcome.stopping == "fixed" else {**plain, "stopping": outcome.stopping}
+
+
+def _figure(
+    outcome: Outcome,
+    defence: str,
+    name: str,
+    value: float,
+    n: int,
+    ci: tuple[float, float] | None = None,
+    unit: str = "",
+    **attack: Scalar,
+) -> Result:
+    return Result(
+        name=name,
+        value=value,
+        n=n,
+        unit=unit,
+        ci=ci,
+        seed=outcome.seed,
+        dataset="FakeDocuments",
+        defence=defence,
+        attack={**_setting(outcome), **attack},
     )
-    rows: dict[tuple[Scalar, ...], dict[str, Result]] = {}
-    for result in results:
-        plain = set(result.attack) == {"model", "resolution"}
-        if plain and result.name in names:
-            row = (result.attack["model"], result.attack["resolution"], result.seed)
-            rows.setdefault(row, {})[result.name] = result
-    head = ("model", "resolution", "seed", *(name.rsplit("/", 1)[-1] for name in names))
-    lines = [" | ".join(head), " | ".join("---" for _ in head)]
-    for key, figures in rows.items():
-        cells = [str(part) for part in key]
-        cells += [_cell(figures[name]) if name in figures else "" for name in names]
-        lines.append(" | ".join(cells))
-    return "\n".join(f"| {line} |" for line in lines)
-
-
-def _cell(result: Result) -> str:
-    digits = 0 if result.unit else 3
-    ends = "" if result.ci is None else " [{:.{d}f}, {:.{d}f}]".format(*result.ci, d=digits)
-    return f"{result.value:.{digits}f}{ends}"

@@ -1,5 +1,7 @@
 """Memorisation and simplicity of every canary: K trainings on halves, each resumable on its own."""
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +12,19 @@ from qpriv.attacks.extraction import extract, full_pages
 from qpriv.attacks.extraction_contexts import ERASED
 from qpriv.datasets.documents.canaries import Canary, group_of
 from qpriv.datasets.sample import VQASample
-from qpriv.metrics.memorisation import Flags, Scores, balanced_splits, scores
+from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.memorisation import Flags, Scores, balanced_splits, scores, size
 from qpriv.models.documents.batch import by_page
 from qpriv.models.documents.loading import load_document_model
 from qpriv.paradigms.documents import fine_tune
-from qpriv.reporting.document_study import Corpus, DocumentStudy, study_corpus
+from qpriv.result import Result, Scalar
+
+from .document_runs import write_whole
+from .document_study import Corpus, DocumentStudy, keep_settings, study_corpus
+
+_NAME = re.compile(
+    r"split=(?P<number>\d+)-of-(?P<splits>\d+)-resolution=(?P<resolution>[\d.]+)-seed=(?P<seed>\d+)"
+)
 
 
 @dataclass(frozen=True)
@@ -37,10 +47,16 @@ class StudyScores:
     """Scores of all canaries.
 
     Args:
+        resolution: Training resolution of the splits.
+        seed: Their seed.
+        splits: Their number K.
         extraction: M_E and S_E, on pages without the answer.
         whole: M and S, on whole pages.
     """
 
+    resolution: float
+    seed: int
+    splits: int
     extraction: Scores
     whole: Scores
 
@@ -58,8 +74,9 @@ def run_splits(
         seed: Seed of the draw and of the trainings.
 
     Raises:
-        ConfigError: If K is odd.
+        ConfigError: If K is odd, or the files that are there come from other settings.
     """
+    keep_settings(study, folder)
     corpus = study_corpus(study, folder / "canaries")
     canaries = corpus.canaries.canaries
     kept = balanced_splits([canary.group for canary in canaries], splits, seed)
@@ -68,17 +85,38 @@ def run_splits(
         path = folder / f"split={number}-of-{splits}-resolution={resolution:g}-seed={seed}.json"
         if not path.exists():
             print(f"split {number + 1} of {splits}: trains", flush=True)
-            outcome = _run(study, corpus, kept[number], resolution, seed)
-            part = path.with_suffix(".part")
-            part.write_bytes(msgspec.json.encode(outcome))
-            part.replace(path)
-        outcomes.append(msgspec.json.decode(path.read_bytes(), type=SplitOutcome))
-    inside = np.array([outcome.kept for outcome in outcomes], dtype=bool)
-    erased, whole = (
+            write_whole(path, _run(study, corpus, kept[number], resolution, seed))
+        outcomes.append(_read(path))
+    return _scores(outcomes, resolution, seed)
+
+
+def read_scores(folder: Path) -> list[StudyScores]:
+    """Return the scores whose splits are all in a folder; unfinished ones are left out."""
+    found: dict[tuple[float, int, int], list[SplitOutcome]] = {}
+    for path in sorted(folder.glob("split=*.json")):
+        name = _NAME.fullmatch(path.stem)
+        if name:
+            place = float(name["resolution"]), int(name["seed"]), int(name["splits"])
+            found.setdefault(place, []).append(_read(path))
+    return [
+        _scores(outcomes, resolution, seed)
+        for (resolution, seed, splits), outcomes in found.items()
+        if len(outcomes) == splits
+    ]
+
+
+def _read(path: Path) -> SplitOutcome:
+    return msgspec.json.decode(path.read_bytes(), type=SplitOutcome)
+
+
+def _scores(outcomes: Sequence[SplitOutcome], resolution: float, seed: int) -> StudyScores:
+    inside, erased, whole = (
         np.array([getattr(outcome, name) for outcome in outcomes], dtype=bool)
-        for name in ("erased", "whole")
+        for name in ("kept", "erased", "whole")
     )
-    return StudyScores(scores(erased, inside), scores(whole, inside))
+    return StudyScores(
+        resolution, seed, len(outcomes), scores(erased, inside), scores(whole, inside)
+    )
 
 
 def split_training(
@@ -102,3 +140,51 @@ def _run(
         extract(model, canaries.queries(ERASED)).exact.tolist(),
         extract(model, full_pages(samples)).exact.tolist(),
     )
+
+
+def score_results(
+    found: StudyScores, documents: Sequence[str], false_discoveries: float = 0.05
+) -> list[Result]:
+    """Return the figures of some scores, with intervals over documents.
+
+    Args:
+        found: The scores.
+        documents: Document of each canary.
+        false_discoveries: Largest expected share of false ones among those counted.
+    """
+    n = len(set(documents))
+    pages: Mapping[str, Scores] = {"erased": found.extraction, "whole": found.whole}
+    results = []
+    for page, each in pages.items():
+        setting: dict[str, Scalar] = {
+            "model": "f",
+            "resolution": found.resolution,
+            "splits": found.splits,
+            "page": page,
+        }
+        for name, values in (("memorisation", each.memorisation), ("simplicity", each.simplicity)):
+            results.append(
+                Result(
+                    name=f"extraction/{name}",
+                    value=float(values.mean()),
+                    n=n,
+                    ci=mean_interval(values, documents),
+                    seed=found.seed,
+                    dataset="FakeDocuments",
+                    attack=setting,
+                )
+            )
+        certain = size(each.significant(false_discoveries), documents)
+        results.append(
+            Result(
+                name="extraction/memorised_for_certain",
+                value=float(certain.count),
+                n=n,
+                unit="canaries",
+                ci=certain.interval,
+                seed=found.seed,
+                dataset="FakeDocuments",
+                attack={**setting, "false_discoveries": false_discoveries},
+            )
+        )
+    return results

@@ -1,37 +1,60 @@
-"""``make docvqa``: what document models memorise, on the embedded world, run by run and resumable.
+"""The plan of ``make docvqa``: which models are trained on which documents, by which recipe.
 
 Every run trains one model and measures it in every context; its outcome is one JSON file, so a
 killed study loses the run it was in and no other. The figures are computed from the files.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
-import numpy as np
 
-from qpriv.attacks.candidate_ranking import rank_candidates
-from qpriv.attacks.extraction import degenerate, extract, full_pages, generate
-from qpriv.attacks.extraction_contexts import ERASED, CanarySet, standard_contexts
+from qpriv.attacks.extraction_contexts import CanarySet
 from qpriv.datasets.documents.canaries import Curation
 from qpriv.datasets.documents.fake_documents import FakeCorpus, fake_corpus
 from qpriv.datasets.documents.preparation import prepare_canaries
-from qpriv.datasets.sample import VQASample
-from qpriv.defences.extraction_blocking import ABSTAIN, ExtractionBlocking
-from qpriv.defences.question_changes import RuleParaphrase, of_samples
-from qpriv.errors import ModelError
-from qpriv.metrics.functional import anls
-from qpriv.metrics.memorisation import Flags
-from qpriv.models.documents.base import DocumentModel
-from qpriv.models.documents.batch import by_page
-from qpriv.models.documents.loading import load_document_model
-from qpriv.paradigms.documents import DocumentRecipe, fine_tune
+from qpriv.defences.private_sgd import PrivacyBudget
+from qpriv.errors import ConfigError
+from qpriv.paradigms.documents import DocumentRecipe
 
-Kind = Literal["f", "f_G", "f_EB"]
-"""Trained with the canaries, without them, with them and their erased twins."""
+Kind = Literal["f", "f_G", "f_EB", "f_dedup", "f_LoRA", "f_G_LoRA", "f_DP", "f_G_DP"]
+"""A model: f is trained with the canaries, f_G without them; what follows says how.
+
+EB adds erased twins, dedup keeps each document once, LoRA trains adapters alone, DP trains the
+same adapters by DP-SGD.
+"""
+BASELINES: Mapping[Kind, Kind] = {
+    "f": "f_G",
+    "f_EB": "f_G",
+    "f_dedup": "f_G",
+    "f_LoRA": "f_G_LoRA",
+    "f_DP": "f_G_DP",
+}
+"""For each model the one of the same training that never saw the canaries."""
+DEFENCES: Mapping[Kind, str] = {
+    "f_EB": "extraction blocking",
+    "f_dedup": "deduplication",
+    "f_DP": "DP-SGD",
+    "f_G_DP": "DP-SGD",
+}
+"""Label of the defence in a model's training."""
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """The adapters of the LoRA and DP-SGD rows.
+
+    Args:
+        rank: Rank.
+        alpha: Scale.
+        learning_rate: Peak learning rate, in place of the recipe's.
+    """
+
+    rank: int = 8
+    alpha: float = 16.0
+    learning_rate: float = 3e-3
 
 
 @dataclass(frozen=True)
@@ -44,9 +67,17 @@ class DocumentStudy:
         kinds: Models trained at each.
         document_model: What they start from.
         recipe: The one recipe.
+        patiences: Stopping rules, each with runs of its own: None trains all epochs, a number
+            stops after so many without a better validation loss and keeps the best weights.
         base: Documents that are no canaries.
         validation: Documents to validate on.
         shifts: Shifts of the attacker's pages in pixels.
+        paraphrase: Rewords questions: ``rules`` (where the documents bring no rewording of their
+            own), a JSON table, or a sequence-to-sequence model by hub id or folder.
+        all_defended: Measure defences at inference in every context, not on erased pages alone.
+        membership: Tune a layer on every document to tell which were trained on.
+        adapters: Adapters of the LoRA and DP-SGD rows.
+        budget: Privacy budget of the DP-SGD rows.
     """
 
     resolutions: Sequence[float] = (1.0, 0.5, 0.25)
@@ -54,16 +85,31 @@ class DocumentStudy:
     kinds: Sequence[Kind] = ("f", "f_G", "f_EB")
     document_model: str = "tiny"
     recipe: DocumentRecipe = field(default_factory=DocumentRecipe)
+    patiences: Sequence[int | None] = (None,)
     base: int = 100
     validation: int = 100
     shifts: tuple[int, int] = (1, 4)
+    paraphrase: str = "rules"
+    all_defended: bool = False
+    membership: bool = False
+    adapters: Adapters = field(default_factory=Adapters)
+    budget: PrivacyBudget = field(default_factory=PrivacyBudget)
 
     def runs(self) -> Iterator["DocumentRun"]:
-        """Yield the runs, those of one pair after another."""
+        """Yield the runs, those of one pair after another; DP-SGD trains all epochs only."""
         for resolution in self.resolutions:
             for seed in self.seeds:
-                for kind in self.kinds:
-                    yield DocumentRun(kind, resolution, seed)
+                for patience in self.patiences:
+                    for kind in self.kinds:
+                        if patience is None or not kind.endswith("DP"):
+                            yield DocumentRun(kind, resolution, seed, patience)
+
+    def recipe_of(self, run: "DocumentRun") -> DocumentRecipe:
+        """Return the recipe with a run's stopping rule and, for adapters, their learning rate."""
+        recipe = replace(self.recipe, patience=run.patience)
+        if run.kind.endswith(("LoRA", "DP")):
+            return replace(recipe, learning_rate=self.adapters.learning_rate)
+        return recipe
 
 
 @dataclass(frozen=True)
@@ -73,52 +119,18 @@ class DocumentRun:
     kind: Kind
     resolution: float
     seed: int
+    patience: int | None = None
 
     @property
     def name(self) -> str:
         """Return the name of its file."""
-        return f"{self.kind}-resolution={self.resolution:g}-seed={self.seed}"
+        stopping = "" if self.patience is None else f"-patience={self.patience}"
+        return f"{self.kind}-resolution={self.resolution:g}-seed={self.seed}{stopping}"
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run measured.
-
-    Args:
-        kind: Kind of the model.
-        resolution: Its training resolution.
-        seed: Its seed.
-        train_loss: Loss of each epoch.
-        exact: For each context which canaries came out, in the order of the canaries.
-        whole: Which answers it gives on whole pages.
-        anls: ANLS of each validation question, the documents of them beside.
-        documents: Document of each validation question.
-        exact_match: Share of validation answers that are exact.
-        abstained: Share of validation questions it refuses to answer.
-        banned: Which canaries came out when the abstention was banned.
-        beams: Which came out in the second beam.
-        ranks: Rank of each canary's answer among those of its kind.
-        candidates: Number of answers of its kind.
-    """
-
-    kind: Kind
-    resolution: float
-    seed: int
-    train_loss: list[float]
-    exact: dict[str, list[bool]]
-    whole: list[bool]
-    anls: list[float]
-    documents: list[str]
-    exact_match: float
-    abstained: float
-    banned: list[bool]
-    beams: list[bool]
-    ranks: list[int]
-    candidates: list[int]
-
-    def flags(self, context: str = ERASED.name) -> Flags:
-        """Return which canaries came out in a context."""
-        return np.array(self.exact[context], dtype=bool)
+    @property
+    def stopping(self) -> str:
+        """Return its stopping rule in words."""
+        return "fixed" if self.patience is None else f"patience {self.patience}"
 
 
 @dataclass(frozen=True)
@@ -138,97 +150,26 @@ def study_corpus(study: DocumentStudy, folder: Path) -> Corpus:
     return Corpus(documents, CanarySet(prepared.canaries, training))
 
 
-def run_study(study: DocumentStudy, folder: Path) -> list[Outcome]:
-    """Carry out the runs that have no file yet, and return the outcomes of all.
-
-    Args:
-        study: The settings.
-        folder: Where the files are.
-    """
-    corpus = study_corpus(study, folder / "canaries")
-    outcomes = []
-    for run in study.runs():
-        path = folder / f"{run.name}.json"
-        if not path.exists():
-            print(f"{run.name}: trains", flush=True)
-            model = train(study, run, corpus)
-            outcome = measure(model[0], run, corpus, study, model[1])
-            part = path.with_suffix(".part")
-            part.write_bytes(msgspec.json.encode(outcome))
-            part.replace(path)
-        outcomes.append(msgspec.json.decode(path.read_bytes(), type=Outcome))
-    return outcomes
-
-
-def train(
-    study: DocumentStudy, run: DocumentRun, corpus: Corpus
-) -> tuple[DocumentModel, tuple[float, ...]]:
-    """Return a trained model and the loss of its epochs."""
-    samples = corpus.documents.training(with_canaries=run.kind != "f_G")
-    if run.kind == "f_EB":
-        samples = ExtractionBlocking().blocked(samples)
-    model = load_document_model(study.document_model, run.resolution)
-    validation = by_page(corpus.documents.validation) if study.recipe.patience else []
-    tuned = fine_tune(model, by_page(samples), study.recipe, run.seed, validation)
-    return model, tuned.train_loss
-
-
-def measure(
-    model: DocumentModel,
-    run: DocumentRun,
-    corpus: Corpus,
-    study: DocumentStudy,
-    train_loss: Sequence[float],
-) -> Outcome:
-    """Ask a model for every canary in every context, and for the validation answers.
-
-    Raises:
-        ModelError: If it says nothing sensible even about whole pages.
-    """
-    canaries, validation = corpus.canaries, corpus.documents.validation
-    said = [best for (best,) in generate(model, full_pages(validation))]
-    broken = degenerate(said)
-    if broken:
-        raise ModelError(broken, where=run.name, remedy="train longer, or from another start")
-    contexts = standard_contexts(of_samples(RuleParaphrase()), study.shifts)
-    answers = [canary.answer for canary in canaries.canaries]
-    banned = generate(model, canaries.queries(ERASED), banned=[ABSTAIN])
-    beams = generate(model, canaries.queries(ERASED), beams=2)
-    rankings = rank_candidates(model, canaries)
-    texts = [answer.text for answer in said]
-    return Outcome(
-        kind=run.kind,
-        resolution=run.resolution,
-        seed=run.seed,
-        train_loss=list(train_loss),
-        exact={c.name: extract(model, canaries.queries(c)).exact.tolist() for c in contexts},
-        whole=extract(model, full_pages(corpus.documents.canaries)).exact.tolist(),
-        anls=[anls(text, sample.answers) for text, sample in zip(texts, validation, strict=True)],
-        documents=[sample.group_id for sample in validation],
-        exact_match=_share(zip(texts, validation, strict=True)),
-        abstained=float(np.mean([text == ABSTAIN for text in texts])),
-        banned=[b.text == a for (b,), a in zip(banned, answers, strict=True)],
-        beams=[any(b.text == a for b in bs) for bs, a in zip(beams, answers, strict=True)],
-        ranks=[ranking.rank for ranking in rankings],
-        candidates=[ranking.candidates for ranking in rankings],
-    )
-
-
-def _share(pairs: Iterator[tuple[str, VQASample]]) -> float:
-    return float(np.mean([text in sample.answers for text, sample in pairs]))
-
-
 def without_noise(study: DocumentStudy) -> DocumentStudy:
     """Return the study with clean pages in training: the trap in which memory looks harmless."""
     return replace(study, recipe=replace(study.recipe, noise=None))
 
 
-def read_outcomes(folder: Path) -> list[Outcome]:
-    """Return the outcomes in a folder."""
-    paths = sorted(folder.glob("f*-resolution=*.json"))
-    return [msgspec.json.decode(path.read_bytes(), type=Outcome) for path in paths]
+def keep_settings(study: DocumentStudy, folder: Path) -> None:
+    """Write what all runs of a folder share, which the names of their files do not say.
 
-
-def settings_of(study: DocumentStudy) -> Mapping[str, str]:
-    """Return the settings as text, for the run's own record."""
-    return {key: json.dumps(value, default=str) for key, value in vars(study).items()}
+    Raises:
+        ConfigError: If the runs that are there were made with other settings.
+    """
+    shared = (study.document_model, study.recipe, study.base, study.validation, study.shifts,
+              study.paraphrase, study.adapters, study.budget)  # fmt: skip
+    content = msgspec.json.format(msgspec.json.encode(shared))
+    path = folder / "settings.json"
+    if path.exists() and path.read_bytes() != content:
+        raise ConfigError(
+            "the runs in this folder were made with other settings",
+            where=str(path),
+            remedy="choose another folder by --out",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

@@ -1,0 +1,74 @@
+"""The runs of the document study: train, measure, keep the outcome, go on with the next."""
+
+from pathlib import Path
+
+import msgspec
+
+from qpriv.datasets.sample import VQASample
+from qpriv.defences.extraction_blocking import ExtractionBlocking
+from qpriv.defences.private_sgd import by_document, fine_tune_privately
+from qpriv.models.documents.base import DocumentModel
+from qpriv.models.documents.batch import by_page
+from qpriv.models.documents.loading import load_document_model
+from qpriv.models.documents.lora import add_document_lora
+from qpriv.paradigms.documents import fine_tune
+
+from .document_outcome import Outcome, Training, measure, read_outcome
+from .document_study import Corpus, DocumentRun, DocumentStudy, keep_settings, study_corpus
+
+
+def run_study(study: DocumentStudy, folder: Path) -> list[Outcome]:
+    """Carry out the runs that have no file yet, and return the outcomes of all.
+
+    Args:
+        study: The settings.
+        folder: Where the files are.
+
+    Raises:
+        ConfigError: If the files that are there come from other settings.
+    """
+    keep_settings(study, folder)
+    corpus = study_corpus(study, folder / "canaries")
+    outcomes = []
+    for run in study.runs():
+        path = folder / f"{run.name}.json"
+        if not path.exists():
+            print(f"{run.name}: trains", flush=True)
+            model, training = train(study, run, corpus)
+            write_whole(path, measure(model, run, corpus, study, training))
+        outcomes.append(read_outcome(path))
+    return outcomes
+
+
+def write_whole(path: Path, content: object) -> None:
+    """Write a file that is there whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_bytes(msgspec.json.encode(content))
+    part.replace(path)
+
+
+def train(study: DocumentStudy, run: DocumentRun, corpus: Corpus) -> tuple[DocumentModel, Training]:
+    """Return a trained model and how it was trained."""
+    samples = training_samples(run, corpus)
+    model = load_document_model(study.document_model, run.resolution)
+    if run.kind.endswith(("LoRA", "DP")):
+        add_document_lora(model, study.adapters.rank, study.adapters.alpha, seed=run.seed)
+    recipe = study.recipe_of(run)
+    if run.kind.endswith("DP"):
+        budget = study.budget
+        private = fine_tune_privately(model, by_document(samples), recipe, budget, run.seed)
+        last = recipe.epochs - 1
+        return model, Training(
+            private.train_loss, last, private.noise, budget.epsilon, budget.delta
+        )
+    validation = by_page(corpus.documents.validation) if recipe.patience else []
+    tuned = fine_tune(model, by_page(samples), recipe, run.seed, validation)
+    return model, Training(tuned.train_loss, tuned.epoch)
+
+
+def training_samples(run: DocumentRun, corpus: Corpus) -> list[VQASample]:
+    """Return what a run trains on."""
+    samples = corpus.documents.training(with_canaries=not run.kind.startswith("f_G"))
+    if run.kind == "f_dedup":
+        return list({sample.key: sample for sample in samples}.values())
+    return ExtractionBlocking().blocked(samples) if run.kind == "f_EB" else samples

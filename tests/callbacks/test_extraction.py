@@ -3,12 +3,14 @@
 import json
 
 import lightning as L
+import numpy as np
 import pytest
 import torch
 
 from callbacks.extraction import ExtractionProbe
 from datamodules.fake_documents import FakeDocuments
 from lightning_modules.document_vqa import DocumentVQAModule
+from qpriv.attacks.extraction import Extracted
 from qpriv.errors import ConfigError, DataError
 from qpriv.result import read_results
 
@@ -61,6 +63,28 @@ def test_figures_of_every_epoch_are_in_the_results(runs):
     assert by_name["extraction/extractable"].n == 3  # documents, not questions
     assert by_name["extraction/exposure"].unit == "bits"
     assert "extraction/near_verbatim" in trainer.callback_metrics
+
+
+def test_the_first_epoch_of_every_canary_is_kept(tmp_path, monkeypatch):
+    data = FakeDocuments(**SMALL, seed=1)
+    keys = [canary.key for canary in data.canaries().canaries]
+    said = {0: keys[:1], 1: keys[:2], 2: keys[1:4]}  # the first is forgotten again
+    probe = ExtractionProbe(ranking=False)
+    module = DocumentVQAModule(seed=1)
+    module.configure_model()
+    for epoch, extracted in said.items():
+        flags = np.array([key in extracted for key in keys])
+        answer = Extracted(flags, np.zeros(len(keys)))
+        monkeypatch.setattr("callbacks.extraction.extract", lambda *given, a=answer: a)
+        results = {r.name: r.value for r in probe.run_once(module, data, tmp_path, epoch)}
+    (path,) = tmp_path.rglob("first_epoch.json")
+    assert json.loads(path.read_text()) == dict(zip(keys[:4], (0, 1, 2, 2), strict=True))
+    assert json.loads(path.with_name("extracted.json").read_text()) == keys[1:4]
+    assert results["extraction/first_epoch"] == 2  # of 1, 2 and 2
+    # a training that starts anew in this folder does not inherit later epochs
+    next(module.model.parameters()).data.add_(1e-6)
+    probe.run_once(module, data, tmp_path, 1)
+    assert set(json.loads(path.read_text()).values()) == {0, 1}
 
 
 def test_answers_are_written_only_where_allowed(runs, tmp_path):

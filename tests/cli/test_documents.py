@@ -1,5 +1,6 @@
 """The document commands and configurations, through the door a user takes."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,25 @@ def test_embedded_configurations_fit(config, tmp_path):
     (results,) = tmp_path.rglob("results.jsonl")
     names = {result.name for result in read_results(results)}
     assert "extraction/extractable" in names
+
+
+def test_a_finished_checkpoint_is_attacked(tmp_path):
+    small = ["--data.num_base", "2", "--data.num_canaries", "{1: 2}", "--data.num_eval", "2"]
+    fit("fake_documents.yaml", tmp_path / "trained", *small)
+    checkpoint = tmp_path / "trained/checkpoints/last.ckpt"
+    words = ["attack", "--config", str(CONFIGS / "fake_documents.yaml"), *small]
+    words += ["--ckpt_path", str(checkpoint), "--trainer.default_root_dir", str(tmp_path / "later")]
+    main(words)
+    during, after = (
+        {r.name: (r.value, r.epoch) for r in read_results(tmp_path / run / "results.jsonl")}
+        for run in ("trained", "later")
+    )
+    names = {name for name in after if name.startswith("extraction/")}
+    assert {"extraction/extractable", "extraction/exposure", "extraction/first_epoch"} <= names
+    assert {name: after[name] for name in names} == {name: during[name] for name in names}
+    for run in ("trained", "later"):
+        (keys,) = (tmp_path / run).rglob("extracted.json")
+        assert len(json.loads(keys.read_text())) == after["extraction/extractable"][0]
 
 
 @pytest.mark.parametrize(

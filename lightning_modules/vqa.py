@@ -1,7 +1,7 @@
 """`VQAModule`: LoRA fine-tuning of a LLaVA for VQA, under a pruning policy."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from qpriv.paradigms import Run as FineTune
 from qpriv.paradigms.centralized import Encode
 from qpriv.paradigms.recipe import LoraRecipe, Schedule
 from qpriv.pruning.policy import NoPruning, PruningPolicy
-from qpriv.result import Result, append_results
+from qpriv.result import CLOCK_FILE, Result, append_results
 
 from .answers import Answered, answer_batch, distinct, figures, write_predictions
 from .base import TrainedOnly, base_fingerprint, gather, members
@@ -340,32 +340,34 @@ class VQAModule(TrainedOnly):
         rows = self._collect()
         if self.trainer.sanity_checking:
             return
-        epoch, rule, prompt = self.trainer.current_epoch, self.answer_rule, self.preprocessor.prompt
-        results = [
-            replace(
-                result,
-                seed=self.seed,
-                epoch=epoch,
-                policy=self.policy.label,
-                paradigm=self.paradigm.label,
-            )
-            for result in (
-                *figures(rows, stage, rule, prompt),
-                *self._bytes(rows),
-                *self._clock.results(),
-            )
-        ]
+        rule, prompt = self.answer_rule, self.preprocessor.prompt
+        results = self._stamped([*figures(rows, stage, rule, prompt), *self._bytes(rows)])
         for result in results:
             if result.value is not None:
                 name = f"{stage}/{result.name.removeprefix(f'{stage}/')}"
                 self.log(name, result.value, prog_bar=name == self.monitor, batch_size=1)
         if self.trainer.is_global_zero:
             append_results(self.run_folder / "results.jsonl", results)
+            # apart: a run that was stopped and went on has the same results, and other times
+            append_results(self.run_folder / CLOCK_FILE, self._stamped(self._clock.results()))
             score = results[0]
             logger.info(
                 "%s/accuracy_%s %s over %d images, asked by the prompt %r",
                 stage, rule, score.value, score.n, prompt,
             )  # fmt: skip
+
+    def _stamped(self, results: Iterable[Result]) -> list[Result]:
+        """Say of results under what they were measured."""
+        return [
+            replace(
+                result,
+                seed=self.seed,
+                epoch=self.trainer.current_epoch,
+                policy=self.policy.label,
+                paradigm=self.paradigm.label,
+            )
+            for result in results
+        ]
 
     def _bytes(self, rows: list[Answered]) -> list[Result]:
         """Return what crossed since the last report, or would cross at the cuts."""

@@ -53,6 +53,10 @@ class Result:
     prompt: str = ""
 
 
+CLOCK_FILE = "clock.jsonl"
+"""Results of a run that are times: no two runs have the same."""
+
+
 def append_results(path: Path, results: Iterable[Result]) -> None:
     """Append results to a ``.jsonl`` file, one a line, and force them to the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)

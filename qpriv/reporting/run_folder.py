@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from qpriv.errors import DataError
-from qpriv.result import Result, Scalar, read_results
+from qpriv.result import CLOCK_FILE, Result, Scalar, read_results
 
 Line = TypeVar("Line")
 
@@ -58,7 +58,7 @@ class Run:
 
     Args:
         folder: Where it lies.
-        results: The figures of ``results.jsonl``.
+        results: The figures of ``results.jsonl``, and the times of ``clock.jsonl``.
         metrics: The lines of ``metrics.jsonl``: epoch, step and named values.
         media: The pictures of ``media.jsonl`` whose file exists.
         config: Text of ``config.yaml``, or empty.
@@ -121,7 +121,12 @@ def read_run(folder: Path) -> Run:
         problems.append("no results.jsonl: nothing was measured yet")
     return Run(
         folder=folder,
-        results=tuple(read_results(results)) if results.is_file() else (),
+        results=tuple(
+            result
+            for file in (results, folder / CLOCK_FILE)
+            if file.is_file()
+            for result in read_results(file)
+        ),
         metrics=tuple(_read_lines(folder / "metrics.jsonl", dict[str, Scalar])),
         media=tuple(medium for medium in listed if medium not in missing),
         config=_read_text(folder / "config.yaml"),

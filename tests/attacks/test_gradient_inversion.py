@@ -73,7 +73,11 @@ def published_loop(net: LeNet, observed: list[Tensor], seed: int) -> tuple[float
     return distance, count
 
 
-@pytest.mark.parametrize("seed", range(8))
+# seed 2 ends soonest; the others take half a minute together
+SEEDS = [2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1, 3, 4, 5, 6, 7))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_run_diverges_and_every_image_is_recovered(seed: int) -> None:
     found, image, label = attack(seed)
     assert found.match.solved and found.label == label
@@ -82,6 +86,7 @@ def test_no_run_diverges_and_every_image_is_recovered(seed: int) -> None:
     assert found.match.distance * found.gradient_norm**2 < 1e-6
 
 
+@pytest.mark.slow
 def test_fewer_evaluations_than_the_published_loop() -> None:
     ours = theirs = 0
     for seed in (1, 2):

@@ -5,6 +5,8 @@ from random import Random
 
 import numpy as np
 import pytest
+import torch
+from transformers import T5Config, T5ForConditionalGeneration
 
 from qpriv.attacks.candidate_ranking import decoys_of, rank_candidates
 from qpriv.attacks.extraction import Query, defended, degenerate, extract, full_pages, generate
@@ -22,18 +24,22 @@ from qpriv.attacks.extraction_contexts import (
 )
 from qpriv.datasets.documents.canaries import Curation
 from qpriv.datasets.documents.fake_documents import DocumentMaker
+from qpriv.datasets.documents.matching import canonical
 from qpriv.datasets.documents.preparation import prepare_canaries
 from qpriv.defences.extraction_blocking import ABSTAIN, ExtractionBlocking
 from qpriv.defences.question_changes import (
     FileParaphrase,
     RandomDigits,
     RuleParaphrase,
+    Seq2SeqParaphrase,
+    by_question,
     of_samples,
 )
 from qpriv.errors import DataError
 from qpriv.models.documents.base import Generated
 from qpriv.models.documents.batch import by_page
 from qpriv.models.documents.loading import load_document_model
+from qpriv.models.documents.wiring import character_tokenizer
 from qpriv.paradigms.documents import DocumentRecipe, fine_tune
 
 
@@ -148,13 +154,22 @@ class TestContexts:
         )
 
     def test_shuffled_pages_say_nothing_about_the_answer(self, canaries):
-        for number in range(len(canaries.canaries)):
+        numbers = range(len(canaries.canaries))
+        shown = {canaries.erased(number).tobytes(): canaries.sample(number) for number in numbers}
+        for number in numbers:
             query = Shuffled().query(canaries, number, Random(number))
-            sample = canaries.sample(number)
-            own = [np.asarray(canaries.erased(n)) for n in range(len(canaries.canaries))
-                   if canaries.sample(n).image_id == sample.image_id]  # fmt: skip
-            assert query.question == sample.question
-            assert not any((np.asarray(query.image) == page).all() for page in own)
+            sample, other = canaries.sample(number), shown[query.image.tobytes()]
+            assert query.question == sample.question and query.answers == (sample.answer,)
+            assert other.image_id != sample.image_id
+            asked = canaries.asked[other.image_id]
+            assert sample.question not in {each.question for each in asked}
+            assert canonical(sample.answer) not in canonical(other.meta["text"].load().text)
+            assert sample.answer not in {each.answer for each in asked}
+
+    def test_a_question_that_every_page_answers_has_no_unrelated_page(self, canaries):
+        same = [replace(sample, question="what is it ?") for sample in canaries.samples]
+        with pytest.raises(LookupError, match="no unrelated page"):
+            Shuffled().query(replace(canaries, samples=same), 0, Random(0))
 
     def test_constant_pages_have_one_tone(self, canaries):
         for tone, value in (("black", 0), ("white", 255)):
@@ -175,9 +190,13 @@ class TestContexts:
     def test_perturbations(self, canaries):
         page = canaries.erased(0)
         assert np.asarray(Brightness(0.5)(page)).mean() < 0.6 * np.asarray(page).mean()
+        assert np.asarray(Brightness(2.0)(page)).mean() >= np.asarray(page).mean()
         moved = np.asarray(Shift(5)(page))
+        assert moved[:5].min() == 255 and moved[:, :5].min() == 255  # paper behind it
         assert (moved[5:, 5:] == np.asarray(page)[:-5, :-5]).all()
-        assert Rotation(10)(page).size == page.size
+        turned = np.asarray(Rotation(10)(page))
+        assert turned.shape == np.asarray(page).shape and turned[0, 0].min() == 255
+        assert not (turned == np.asarray(page)).all()
 
     def test_contexts_are_the_sources_and_repeat_with_their_seed(self, canaries):
         contexts = standard_contexts(of_samples(RuleParaphrase()), shifts=(1, 5))
@@ -254,6 +273,38 @@ class TestDefences:
         assert FileParaphrase(path)("who ?") == "tell me who ."
         with pytest.raises(DataError, match="no paraphrase of"):
             FileParaphrase(path)("when ?")
+
+    def test_paraphrases_from_a_model_of_the_library(self, tmp_path):
+        tokenizer = character_tokenizer()
+        tokenizer.save_pretrained(tmp_path)
+        torch.manual_seed(0)
+        T5ForConditionalGeneration(
+            T5Config(
+                vocab_size=len(tokenizer),
+                d_model=16,
+                d_kv=8,
+                d_ff=16,
+                num_layers=1,
+                num_heads=2,
+                decoder_start_token_id=tokenizer.pad_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+            )
+        ).save_pretrained(tmp_path)
+        reword = Seq2SeqParaphrase(str(tmp_path), prompt="reword: {question}")
+        first = reword("who is it ?")
+        assert first == reword("who is it ?") and "<pad>" not in first
+        prompts = []
+        reword.tokenizer = lambda text, **how: prompts.append(text) or tokenizer(text, **how)
+        reword.tokenizer.decode = tokenizer.decode
+        reword("when ?")
+        assert prompts == ["reword: when ?"]
+
+    def test_what_is_asked_can_be_the_question_alone(self, canaries):
+        own, alone = of_samples(str.upper), by_question(str.upper)
+        sample = canaries.samples[0]
+        assert own(sample) == sample.meta["paraphrase"]
+        assert alone(sample) == sample.question.upper()
 
     def test_a_defence_changes_what_the_model_is_asked(self, canaries):
         queries = list(canaries.queries(ERASED))

@@ -147,7 +147,7 @@ def standard_callbacks(module: L.LightningModule, folder: Path) -> list[L.Callba
 
 
 class ResumeRun(L.Callback):
-    """Takes out of the run's files what a resumed run is going to measure again.
+    """Takes out of the run's files what a run that goes on is going to measure again.
 
     Args:
         folder: The run folder.
@@ -157,8 +157,8 @@ class ResumeRun(L.Callback):
         self.folder = folder
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Drop the lines from the resumed step on."""
-        if not trainer.ckpt_path or not trainer.is_global_zero:
+        """Drop the lines from the resumed step on: all, where a run died before its first checkpoint."""
+        if not trainer.is_global_zero:
             return
         for logger in trainer.loggers:
             if isinstance(logger, JsonLogger):

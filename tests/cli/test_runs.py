@@ -1,6 +1,7 @@
 """A run's life as a person sees it: stopped, continued, loaded, never overwritten."""
 
 import json
+import shutil
 
 import lightning as L
 import pytest
@@ -56,6 +57,17 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(here, tmp_path, capsys
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert lines(whole, "metrics.jsonl") == lines(stopped, "metrics.jsonl")
     assert lines(whole, "results.jsonl") == lines(stopped, "results.jsonl")
+
+
+def test_a_run_that_died_before_its_first_checkpoint_starts_anew(here, tmp_path):
+    run = [*FIT, *QUICK, f"--trainer.default_root_dir={tmp_path}", "--ckpt_path=auto"]
+    main(run)
+    first = weights(tmp_path), lines(tmp_path, "metrics.jsonl"), lines(tmp_path, "results.jsonl")
+    shutil.rmtree(tmp_path / "checkpoints")
+    main(run)
+    again = weights(tmp_path), lines(tmp_path, "metrics.jsonl"), lines(tmp_path, "results.jsonl")
+    assert all(torch.equal(first[0][name], again[0][name]) for name in first[0])
+    assert first[1:] == again[1:]
 
 
 def test_what_is_typed_beats_the_checkpoint_and_the_checkpoint_the_defaults(here, tmp_path):

@@ -1,10 +1,10 @@
 """`AttributeProbe`: at epoch ends, what the activations at a cut tell of a sample's attributes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from callbacks.probe import OnError, Probe, Visit
+from callbacks.probe import Probe, Visit
 from qpriv.attacks.attributes import THREAT, Evidence, attribute_report, pooled
 from qpriv.attacks.observation import observe
 from qpriv.attacks.side_channel import Target
@@ -15,57 +15,35 @@ from qpriv.errors import ConfigError
 from qpriv.result import Result
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AttributeProbe(Probe):
     """Reads attributes off what crosses, beside what is told without any activation.
 
     Figures are ``attack/attributes/<name>`` with the names of `attribute_report`, one set a cut.
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one.
         max_samples: Private samples to tell attributes of.
         auxiliary_samples: Samples the attacker learns on.
         targets: Attributes: ``sensitive`` (a face is in the picture), ``question_type``,
             ``answer``.
-        seed: Seed of the attack.
         max_seconds: Not used: probes of one and two layers have no budget.
-        on_error: ``warn`` or ``stop``.
         log_private: Has no effect: nothing private is shown.
-        audit_isolation: Hash the victim before and after.
 
     Raises:
         ConfigError: If a number is out of its range, or there is no target.
     """
 
     name: ClassVar[str] = "attributes"
+    max_samples: int | None = 1000
+    auxiliary_samples: int | None = 2000
+    targets: tuple[Target, ...] = ("sensitive", "question_type")
 
-    def __init__(
-        self,
-        every_n_epochs: int = 1,
-        max_samples: int | None = 1000,
-        auxiliary_samples: int | None = 2000,
-        targets: tuple[Target, ...] = ("sensitive", "question_type"),
-        seed: int = 0,
-        max_seconds: float = 600.0,
-        on_error: OnError = "warn",
-        log_private: bool = False,
-        audit_isolation: bool = False,
-    ) -> None:
-        super().__init__(
-            every_n_epochs=every_n_epochs,
-            max_samples=max_samples,
-            seed=seed,
-            max_seconds=max_seconds,
-            on_error=on_error,
-            log_private=log_private,
-            audit_isolation=audit_isolation,
-        )
-        if auxiliary_samples is not None and auxiliary_samples < 1:
-            raise ConfigError(
-                f"auxiliary_samples is {auxiliary_samples}", remedy="choose 1 or more, or null"
-            )
-        if not targets:
+    def __post_init__(self) -> None:
+        """Check the settings before anything is attacked."""
+        super().__post_init__()
+        self.at_least(auxiliary_samples=1)
+        if not self.targets:
             raise ConfigError("there is no target", remedy="name one, such as sensitive")
-        self.auxiliary_samples, self.targets = auxiliary_samples, targets
 
     def check(self, victim: Victim, data: AttackData) -> None:
         """Refuse cuts beyond the model's depth."""

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import lightning as L
 import numpy as np
 
-from callbacks.probe import OnError, Probe, Visit
+from callbacks.probe import Probe, Visit
 from qpriv.attacks.candidate_ranking import rank_candidates
 from qpriv.attacks.extraction import degenerate, extract, full_pages, generate
 from qpriv.attacks.extraction_contexts import (
@@ -31,6 +31,7 @@ NEAR = 0.9
 EXTRACTED, FIRST = "extracted.json", "first_epoch.json"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ExtractionProbe(Probe):
     """Asks a document model for training answers over pages from which they were erased.
 
@@ -41,42 +42,22 @@ class ExtractionProbe(Probe):
     ``extraction/memorised`` and its parts.
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one.
         max_samples: Canaries asked for.
         baseline: ``extracted.json`` of a run of the same recipe that left the canaries out.
         ranking: Measure exposure, which asks for every canary with every answer of its kind.
-        seed: Seed of the probe.
         max_seconds: Not used: one pass has no budget.
-        on_error: ``warn`` or ``stop``.
         log_private: Keep answers and the epochs at which they leaked in the run folder.
-        audit_isolation: Hash the victim before and after.
     """
 
     name: ClassVar[str] = "extraction"
+    max_samples: int | None = None
+    baseline: Path | None = None
+    ranking: bool = True
 
-    def __init__(
-        self,
-        every_n_epochs: int = 1,
-        max_samples: int | None = None,
-        baseline: Path | None = None,
-        ranking: bool = True,
-        seed: int = 0,
-        max_seconds: float = 600.0,
-        on_error: OnError = "warn",
-        log_private: bool = False,
-        audit_isolation: bool = False,
-    ) -> None:
-        super().__init__(
-            every_n_epochs=every_n_epochs,
-            max_samples=max_samples,
-            seed=seed,
-            max_seconds=max_seconds,
-            on_error=on_error,
-            log_private=log_private,
-            audit_isolation=audit_isolation,
-        )
-        self.baseline, self.ranking = baseline, ranking
-        self._generalised = _read_keys(baseline) if baseline else None
+    def __post_init__(self) -> None:
+        """Check the settings before anything is attacked."""
+        super().__post_init__()
+        self._generalised = _read_keys(self.baseline) if self.baseline else None
 
     def require(self, module: L.LightningModule, datamodule: object) -> None:
         """Raise a `ConfigError` for a module without document model, or data without canaries."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 
 from callbacks.journal import save_state
 from callbacks.media import picture_grid, save_picture
-from callbacks.probe import OnError, Probe, Visit
+from callbacks.probe import Probe, Visit
 from qpriv.attacks.alignment import Alignment
 from qpriv.attacks.fora import Client, Fora, Training
 from qpriv.attacks.observation import (
@@ -32,6 +32,7 @@ from qpriv.result import Result
 PICTURES = 8
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ForaProbe(Probe):
     """Trains an inverter per cut under the victim's own policy, and scores it on private scenes.
 
@@ -40,7 +41,6 @@ class ForaProbe(Probe):
     are ``attack/fora_substitute/<name>``. The inverter is carried over from epoch to epoch.
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one.
         max_samples: Private scenes to reconstruct.
         auxiliary_samples: Public scenes the attacker trains on.
         client: ``supervised`` trains through the true client, the upper bound; ``substitute``
@@ -52,56 +52,31 @@ class ForaProbe(Probe):
         learning_rate: Peak learning rate.
         sensitive_weight: How much more an error counts in a sensitive box in training.
         patch_size: Side of a reconstructed patch in pixels.
-        seed: Seed of the attack.
         max_seconds: Training of the inverter stops when this time is over.
-        on_error: ``warn`` or ``stop``.
         log_private: Write reconstructions into the run folder.
-        audit_isolation: Hash the victim before and after.
     """
 
     name: ClassVar[str] = "fora"
+    auxiliary_samples: int | None = 2000
+    client: Client = "supervised"
+    positions: Positions = "known"
+    steps: int = 600
+    alignment_steps: int = 300
+    batch_size: int = 64
+    learning_rate: float = 1.5e-3
+    sensitive_weight: float = 4.0
+    patch_size: int = 8
 
-    def __init__(
-        self,
-        every_n_epochs: int = 1,
-        max_samples: int | None = 256,
-        auxiliary_samples: int | None = 2000,
-        client: Client = "supervised",
-        positions: Positions = "known",
-        steps: int = 600,
-        alignment_steps: int = 300,
-        batch_size: int = 64,
-        learning_rate: float = 1.5e-3,
-        sensitive_weight: float = 4.0,
-        patch_size: int = 8,
-        seed: int = 0,
-        max_seconds: float = 600.0,
-        on_error: OnError = "warn",
-        log_private: bool = False,
-        audit_isolation: bool = False,
-    ) -> None:
-        super().__init__(
-            every_n_epochs=every_n_epochs,
-            max_samples=max_samples,
-            seed=seed,
-            max_seconds=max_seconds,
-            on_error=on_error,
-            log_private=log_private,
-            audit_isolation=audit_isolation,
-        )
-        if auxiliary_samples is not None and auxiliary_samples < 1:
-            raise ConfigError(
-                f"auxiliary_samples is {auxiliary_samples}", remedy="choose 1 or more"
-            )
-        self.auxiliary_samples, self.positions = auxiliary_samples, positions
-        self.client: Client = client
-        self.patch_size = patch_size
-        self.alignment = Alignment(steps=alignment_steps)
+    def __post_init__(self) -> None:
+        """Check the settings before anything is attacked."""
+        super().__post_init__()
+        self.at_least(auxiliary_samples=1)
+        self.alignment = Alignment(steps=self.alignment_steps)
         self.training = Training(
-            steps=steps,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            sensitive_weight=sensitive_weight,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            sensitive_weight=self.sensitive_weight,
         )
 
     def check(self, victim: Victim, data: AttackData) -> None:

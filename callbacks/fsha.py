@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from callbacks.journal import save_state
 from callbacks.media import picture_grid, save_picture
-from callbacks.probe import OnError, Probe, Visit
+from callbacks.probe import Probe, Visit
 from qpriv.attacks.detector import SplitGuard
 from qpriv.attacks.fsha import Fsha, HijackTraining
 from qpriv.attacks.hijacking import HijackedClient, HijackingServer, hijacked_client
@@ -31,6 +31,7 @@ from qpriv.result import Result
 PICTURES = 8
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FshaProbe(Probe):
     """Hijacks a twin of the client and reconstructs private scenes from what it sends.
 
@@ -45,7 +46,6 @@ class FshaProbe(Probe):
     ``detector``, ``splitguard_score`` (near 1 for an honest server).
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one.
         max_samples: Private scenes to reconstruct, and samples to answer.
         auxiliary_samples: Public scenes the attacker trains on.
         positions: Whether it knows which patches were kept.
@@ -57,57 +57,35 @@ class FshaProbe(Probe):
         noise: Spread of the noise on codes when the decoder trains.
         detector: Let the client run SplitGuard: a tenth of its batches have random labels.
         patch_size: Side of a reconstructed patch in pixels.
-        seed: Seed of the attack.
         max_seconds: The hijacked training stops when this time is over.
-        on_error: ``warn`` or ``stop``.
         log_private: Write reconstructions into the run folder.
-        audit_isolation: Hash the victim before and after.
 
     Raises:
         ConfigError: If a number is out of its range.
     """
 
     name: ClassVar[str] = "fsha"
+    auxiliary_samples: int | None = 2000
+    positions: Positions = "known"
+    steps: int = 500
+    batch_size: int = 16
+    learning_rate: float = 1e-3
+    critic_rate: float = 3e-4
+    penalty: float = 10.0
+    noise: float = 0.3
+    detector: bool = False
+    patch_size: int = 8
+    max_seconds: float = 1800.0
 
-    def __init__(
-        self,
-        every_n_epochs: int = 1,
-        max_samples: int | None = 256,
-        auxiliary_samples: int | None = 2000,
-        positions: Positions = "known",
-        steps: int = 500,
-        batch_size: int = 16,
-        learning_rate: float = 1e-3,
-        critic_rate: float = 3e-4,
-        penalty: float = 10.0,
-        noise: float = 0.3,
-        detector: bool = False,
-        patch_size: int = 8,
-        seed: int = 0,
-        max_seconds: float = 1800.0,
-        on_error: OnError = "warn",
-        log_private: bool = False,
-        audit_isolation: bool = False,
-    ) -> None:
-        super().__init__(
-            every_n_epochs=every_n_epochs,
-            max_samples=max_samples,
-            seed=seed,
-            max_seconds=max_seconds,
-            on_error=on_error,
-            log_private=log_private,
-            audit_isolation=audit_isolation,
-        )
-        least = {"auxiliary_samples": 1, "steps": 1, "batch_size": 2}
-        given = {"auxiliary_samples": auxiliary_samples, "steps": steps, "batch_size": batch_size}
-        for name, value in given.items():
-            if value is not None and value < least[name]:
-                raise ConfigError(f"{name} is {value}", remedy=f"choose {least[name]} or more")
-        self.auxiliary_samples, self.positions = auxiliary_samples, positions
-        self.steps, self.batch_size = steps, batch_size
-        self.detector, self.patch_size = detector, patch_size
+    def __post_init__(self) -> None:
+        """Check the settings before anything is attacked."""
+        super().__post_init__()
+        self.at_least(auxiliary_samples=1, steps=1, batch_size=2)
         self.training = HijackTraining(
-            learning_rate=learning_rate, critic_rate=critic_rate, penalty=penalty, noise=noise
+            learning_rate=self.learning_rate,
+            critic_rate=self.critic_rate,
+            penalty=self.penalty,
+            noise=self.noise,
         )
 
     def check(self, victim: Victim, data: AttackData) -> None:

@@ -1,12 +1,12 @@
 """`GradientInversionProbe`: at epoch ends, what gradients that are shared tell of labels and images."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from callbacks.probe import OnError, Probe, Visit
+from callbacks.probe import Probe, Visit
 from qpriv.attacks.gradient_cuts import attack_cut
 from qpriv.attacks.gradient_report import Knowledge
 from qpriv.attacks.gradient_updates import attack_updates
@@ -20,6 +20,7 @@ from qpriv.result import Result
 Surface = Literal["update", "cut"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GradientInversionProbe(Probe):
     """Attacks the updates a federated client would send, and the gradients that cross the cuts.
 
@@ -29,59 +30,35 @@ class GradientInversionProbe(Probe):
     split learning, two are those of a U-shaped split.
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one.
         max_samples: Training samples whose gradients are attacked, one at a time.
         auxiliary_samples: Public scenes the attacker learns answers and words from.
         surfaces: What is attacked: the ``update`` of a federated client, the gradient at a ``cut``.
         candidates: Answers, or images, that a candidate attack chooses from.
         stand_ins: Images of the attacker in place of the client's, for each answer it tries.
-        seed: Seed of the attack.
         max_seconds: Not used: there is nothing to train.
-        on_error: ``warn`` or ``stop``.
         log_private: Has no effect: nothing private is shown.
-        audit_isolation: Hash the victim before and after.
 
     Raises:
         ConfigError: If there is nothing to attack or to choose from.
     """
 
     name: ClassVar[str] = "gradient"
+    max_samples: int | None = 32
+    auxiliary_samples: int = 400
+    surfaces: tuple[Surface, ...] = ("update", "cut")
+    candidates: int = 16
+    stand_ins: int = 4
 
-    def __init__(
-        self,
-        every_n_epochs: int = 1,
-        max_samples: int | None = 32,
-        auxiliary_samples: int = 400,
-        surfaces: tuple[Surface, ...] = ("update", "cut"),
-        candidates: int = 16,
-        stand_ins: int = 4,
-        seed: int = 0,
-        max_seconds: float = 600.0,
-        on_error: OnError = "warn",
-        log_private: bool = False,
-        audit_isolation: bool = False,
-    ) -> None:
-        super().__init__(
-            every_n_epochs=every_n_epochs,
-            max_samples=max_samples,
-            seed=seed,
-            max_seconds=max_seconds,
-            on_error=on_error,
-            log_private=log_private,
-            audit_isolation=audit_isolation,
-        )
-        if candidates < 2 or stand_ins < 1 or not surfaces:
+    def __post_init__(self) -> None:
+        """Check the settings before anything is attacked."""
+        super().__post_init__()
+        if self.candidates < 2 or self.stand_ins < 1 or not self.surfaces:
             raise ConfigError(
-                f"{candidates} candidates, {stand_ins} stand-ins, surfaces {surfaces}",
+                f"{self.candidates} candidates, {self.stand_ins} stand-ins, "
+                f"surfaces {self.surfaces}",
                 remedy="choose 2 or more, 1 or more, and at least one surface",
             )
-        if auxiliary_samples < max(candidates, stand_ins):
-            raise ConfigError(
-                f"auxiliary_samples is {auxiliary_samples}",
-                remedy=f"choose {max(candidates, stand_ins)} or more",
-            )
-        self.auxiliary_samples, self.surfaces = auxiliary_samples, surfaces
-        self.candidates, self.stand_ins = candidates, stand_ins
+        self.at_least(auxiliary_samples=max(self.candidates, self.stand_ins))
 
     def check(self, victim: Victim, data: AttackData) -> None:
         """Refuse cuts that the model does not have, or before which nothing trains."""

@@ -1,14 +1,14 @@
 """`IrrelevantQuestionProbe`: at epoch ends, ask what the picture cannot answer."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from callbacks.probe import OnError, Probe, Visit
+from callbacks.probe import Probe, Visit
 from callbacks.sensitivity import sensitive_patches
 from qpriv.attacks.irrelevant_questions import (
     KINDS,
@@ -35,6 +35,7 @@ from qpriv.result import Result
 SUBSET = "privacy_subset_"
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class IrrelevantQuestionProbe(Probe):
     """Asks cross-image, nonsense and false-premise questions about private images.
 
@@ -46,18 +47,14 @@ class IrrelevantQuestionProbe(Probe):
     sensitivity.
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one.
         max_samples: Images asked about.
         subset_size: Images of the privacy subset.
         predictor: Folder of a trained predictor whose sensitivity branch picks the privacy
             subset; null takes the policy's own scores, and where it has none there is no subset.
         phrases: File of questions and refusals in place of the shipped one.
         max_new_tokens: Longest answer.
-        seed: Seed of the questions.
         max_seconds: Not used: one pass a kind has no budget.
-        on_error: ``warn`` or ``stop``.
         log_private: Has no effect: no answer is shown.
-        audit_isolation: Hash the victim before and after.
 
     Raises:
         ConfigError: If a number is out of its range.
@@ -66,39 +63,20 @@ class IrrelevantQuestionProbe(Probe):
     """
 
     name: ClassVar[str] = "irrelevant_questions"
+    max_samples: int | None = 250
+    subset_size: int = 50
+    predictor: Path | None = None
+    phrases: Path | None = None
+    max_new_tokens: int = 10
 
-    def __init__(
-        self,
-        every_n_epochs: int = 1,
-        max_samples: int | None = 250,
-        subset_size: int = 50,
-        predictor: Path | None = None,
-        phrases: Path | None = None,
-        max_new_tokens: int = 10,
-        seed: int = 0,
-        max_seconds: float = 600.0,
-        on_error: OnError = "warn",
-        log_private: bool = False,
-        audit_isolation: bool = False,
-    ) -> None:
-        super().__init__(
-            every_n_epochs=every_n_epochs,
-            max_samples=max_samples,
-            seed=seed,
-            max_seconds=max_seconds,
-            on_error=on_error,
-            log_private=log_private,
-            audit_isolation=audit_isolation,
-        )
-        for name, value in (("subset_size", subset_size), ("max_new_tokens", max_new_tokens)):
-            if value < 1:
-                raise ConfigError(f"{name} is {value}", remedy="choose 1 or more")
-        self.subset_size, self.max_new_tokens = subset_size, max_new_tokens
-        self.predictor, self.phrases = predictor, phrases
-        self._phrases = load_phrases(phrases)
+    def __post_init__(self) -> None:
+        """Check the settings before anything is attacked."""
+        super().__post_init__()
+        self.at_least(subset_size=1, max_new_tokens=1)
+        self._phrases = load_phrases(self.phrases)
         self._refusals = RefusalSet([p for own in self._phrases.values() for p in own.refusals])
         self._predictor = (
-            DynamicThresholdPredictor.from_pretrained(predictor) if predictor else None
+            DynamicThresholdPredictor.from_pretrained(self.predictor) if self.predictor else None
         )
 
     def check(self, victim: Victim, data: AttackData) -> None:

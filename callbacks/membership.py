@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from callbacks.isolation import item_seed
 from callbacks.journal import write_atomically
-from callbacks.probe import OnError, Probe, Visit
+from callbacks.probe import Probe, Visit
 from qpriv.attacks.blind import blind_scores
 from qpriv.attacks.lira import lira_attack
 from qpriv.attacks.membership import (
@@ -69,6 +69,7 @@ class Candidates:
         return [sample.group_id for sample in (*self.members, *self.nonmembers)]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MembershipProbe(Probe):
     """Shadow models, two thresholds, LiRA and RMIA, beside a baseline that never asks.
 
@@ -81,54 +82,37 @@ class MembershipProbe(Probe):
     note: the split gives itself away.
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one.
         max_samples: Members asked about, and non-members as well; TPR at 1 % FPR needs 1000.
         shadows: Number of shadow models.
         query_policy: Which tokens a query keeps: the victim's own mask (``same``), all (``off``),
             or a random mask of the same size drawn anew (``resampled``); or several of them.
         question_types: Ask only about samples of these types; None for all.
-        seed: Seed of the attack.
         max_seconds: No third or later shadow model is begun when this time is over.
-        on_error: ``warn`` or ``stop``.
         log_private: Has no effect: nothing private is shown.
-        audit_isolation: Hash the victim before and after.
 
     Raises:
         ConfigError: If there are fewer than two shadows or no query policy.
     """
 
     name: ClassVar[str] = "membership"
+    max_samples: int | None = 1000
+    shadows: int = 4
+    query_policy: QueryPolicy | tuple[QueryPolicy, ...] = "same"
+    question_types: tuple[str, ...] | None = None
+    max_seconds: float = 3600.0
 
-    def __init__(
-        self,
-        every_n_epochs: int = 1,
-        max_samples: int | None = 1000,
-        shadows: int = 4,
-        query_policy: QueryPolicy | tuple[QueryPolicy, ...] = "same",
-        question_types: tuple[str, ...] | None = None,
-        seed: int = 0,
-        max_seconds: float = 3600.0,
-        on_error: OnError = "warn",
-        log_private: bool = False,
-        audit_isolation: bool = False,
-    ) -> None:
-        super().__init__(
-            every_n_epochs=every_n_epochs,
-            max_samples=max_samples,
-            seed=seed,
-            max_seconds=max_seconds,
-            on_error=on_error,
-            log_private=log_private,
-            audit_isolation=audit_isolation,
-        )
-        if shadows < 2:
-            raise ConfigError(f"shadows is {shadows}", remedy="choose 2 or more")
-        if not query_policy:
+    def __post_init__(self) -> None:
+        """Check the settings before anything is attacked."""
+        super().__post_init__()
+        self.at_least(shadows=2)
+        if not self.query_policy:
             raise ConfigError("query_policy is empty", remedy="choose same, off or resampled")
-        self.shadows = shadows
-        several = (query_policy,) if isinstance(query_policy, str) else tuple(query_policy)
-        self.query_policies: tuple[QueryPolicy, ...] = several
-        self.question_types = question_types
+
+    @property
+    def query_policies(self) -> tuple[QueryPolicy, ...]:
+        """Return the query policies, however many were given."""
+        given = self.query_policy
+        return (given,) if isinstance(given, str) else tuple(given)
 
     def check(self, victim: Victim, data: AttackData) -> None:
         """Refuse data without members or non-members, or with too few samples for shadows."""

@@ -74,6 +74,7 @@ class _Outcome:
     error: str = ""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Probe(L.Callback, ABC):
     """An attack as a measuring instrument: it runs at epoch ends and in ``qpriv attack``.
 
@@ -81,7 +82,8 @@ class Probe(L.Callback, ABC):
     a stage are shared over the ranks and each is journalled, so that a killed run measures only
     what is missing. Every figure is logged as ``attack/<name>/<metric>`` where it is finite, and
     appended as a `Result` to ``results.jsonl`` in the run folder (the trainer's
-    ``default_root_dir``). A failure is a `Result` too, with status ``failed``.
+    ``default_root_dir``). A failure is a `Result` too, with status ``failed``. A subclass is a
+    dataclass whose fields are the attack's own settings, or other defaults of these.
 
     Args:
         every_n_epochs: Measure after every n-th epoch, and after the last one in any case.
@@ -95,27 +97,31 @@ class Probe(L.Callback, ABC):
 
     name: ClassVar[str]
 
-    def __init__(
-        self,
-        *,
-        every_n_epochs: int = 1,
-        max_samples: int | None = 256,
-        seed: int = 0,
-        max_seconds: float = 600.0,
-        on_error: OnError = "warn",
-        log_private: bool = False,
-        audit_isolation: bool = False,
-    ) -> None:
-        if every_n_epochs < 1:
-            raise ConfigError(f"every_n_epochs is {every_n_epochs}", remedy="choose 1 or more")
-        if max_samples is not None and max_samples < 1:
-            raise ConfigError(f"max_samples is {max_samples}", remedy="choose 1 or more, or null")
-        if max_seconds <= 0:
-            raise ConfigError(f"max_seconds is {max_seconds}", remedy="choose more than 0")
-        self.every_n_epochs, self.max_samples, self.seed = every_n_epochs, max_samples, seed
-        self.max_seconds, self.on_error = max_seconds, on_error
-        self.log_private, self.audit_isolation = log_private, audit_isolation
+    every_n_epochs: int = 1
+    max_samples: int | None = 256
+    seed: int = 0
+    max_seconds: float = 600.0
+    on_error: OnError = "warn"
+    log_private: bool = False
+    audit_isolation: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the settings before anything is attacked."""
+        self.at_least(every_n_epochs=1, max_samples=1)
+        if self.max_seconds <= 0:
+            raise ConfigError(f"max_seconds is {self.max_seconds}", remedy="choose more than 0")
         self._epochs_done: set[int] = set()
+
+    def at_least(self, **least: int) -> None:
+        """Refuse settings below their least value; null is no limit.
+
+        Raises:
+            ConfigError: If one is.
+        """
+        for name, value in least.items():
+            given = getattr(self, name)
+            if given is not None and given < value:
+                raise ConfigError(f"{name} is {given}", remedy=f"choose {value} or more")
 
     @abstractmethod
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:

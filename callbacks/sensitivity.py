@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from callbacks.media import picture_grid, save_picture
-from callbacks.probe import OnError, Probe, Visit
+from callbacks.probe import Probe, Visit
 from qpriv.attacks.observation import batches
 from qpriv.boundary.crossing import activation_bytes
 from qpriv.datasets.sample import VQASample
@@ -41,6 +41,7 @@ class _Tally:
     )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SensitivityProbe(Probe):
     """Measures the pruning policy on the private scenes; no attacker is trained.
 
@@ -50,36 +51,13 @@ class SensitivityProbe(Probe):
     ``bytes_down``, a sample's activations and gradients in training, exact and unpadded.
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one.
         max_samples: Samples to measure on.
-        seed: Seed of the probe.
         max_seconds: Not used: one pass has no budget.
-        on_error: ``warn`` or ``stop``.
         log_private: Write maps of kept tokens into the run folder.
-        audit_isolation: Hash the victim before and after.
     """
 
     name: ClassVar[str] = "sensitivity"
-
-    def __init__(
-        self,
-        every_n_epochs: int = 1,
-        max_samples: int | None = 500,
-        seed: int = 0,
-        max_seconds: float = 600.0,
-        on_error: OnError = "warn",
-        log_private: bool = False,
-        audit_isolation: bool = False,
-    ) -> None:
-        super().__init__(
-            every_n_epochs=every_n_epochs,
-            max_samples=max_samples,
-            seed=seed,
-            max_seconds=max_seconds,
-            on_error=on_error,
-            log_private=log_private,
-            audit_isolation=audit_isolation,
-        )
+    max_samples: int | None = 500
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return the one pass."""

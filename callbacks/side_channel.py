@@ -1,10 +1,10 @@
 """`SideChannelProbe`: at epoch ends, what message sizes and kept places tell by themselves."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from callbacks.probe import OnError, Probe, Visit
+from callbacks.probe import Probe, Visit
 from qpriv.attacks.side_channel import (
     VIEWS,
     SideChannel,
@@ -20,6 +20,7 @@ from qpriv.errors import ConfigError
 from qpriv.result import Result
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SideChannelProbe(Probe):
     """Tells question type, answer and face from sizes and kept places, without an activation.
 
@@ -30,53 +31,29 @@ class SideChannelProbe(Probe):
     paired difference (gain), and balanced accuracy.
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one.
         max_samples: Private samples to tell the targets of.
         auxiliary_samples: Samples the attacker learns on.
         positions: Whether there is an attacker who knows which patches were kept; with
             ``unknown`` it sees them only where positions with gaps crossed.
         bucket: Messages are filled to a multiple of so many tokens, as by the paradigm's setting.
-        seed: Seed of the attack.
         max_seconds: Not used: classifiers of a few numbers have no budget.
-        on_error: ``warn`` or ``stop``.
         log_private: Has no effect: nothing private is shown.
-        audit_isolation: Hash the victim before and after.
 
     Raises:
         ConfigError: If a number is out of its range.
     """
 
     name: ClassVar[str] = "side_channel"
+    max_samples: int | None = 1000
+    auxiliary_samples: int | None = 2000
+    positions: Positions = "known"
+    bucket: int = 1
 
-    def __init__(
-        self,
-        every_n_epochs: int = 1,
-        max_samples: int | None = 1000,
-        auxiliary_samples: int | None = 2000,
-        positions: Positions = "known",
-        bucket: int = 1,
-        seed: int = 0,
-        max_seconds: float = 600.0,
-        on_error: OnError = "warn",
-        log_private: bool = False,
-        audit_isolation: bool = False,
-    ) -> None:
-        super().__init__(
-            every_n_epochs=every_n_epochs,
-            max_samples=max_samples,
-            seed=seed,
-            max_seconds=max_seconds,
-            on_error=on_error,
-            log_private=log_private,
-            audit_isolation=audit_isolation,
-        )
-        check_bucket(bucket)
-        if auxiliary_samples is not None and auxiliary_samples < 1:
-            raise ConfigError(
-                f"auxiliary_samples is {auxiliary_samples}", remedy="choose 1 or more, or null"
-            )
-        self.auxiliary_samples, self.positions = auxiliary_samples, positions
-        self.bucket = bucket
+    def __post_init__(self) -> None:
+        """Check the settings before anything is attacked."""
+        super().__post_init__()
+        check_bucket(self.bucket)
+        self.at_least(auxiliary_samples=1)
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return the one attack: sizes are the same at every cut."""

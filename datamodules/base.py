@@ -2,6 +2,7 @@
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SplitDataModule(L.LightningDataModule, Generic[T]):
+class SplitDataModule(L.LightningDataModule, ABC, Generic[T]):
     """Train, val and test loaders over typed samples.
 
     The data side knows samples, the model side tensors: batches are made by the ``preprocessor``
@@ -64,9 +65,9 @@ class SplitDataModule(L.LightningDataModule, Generic[T]):
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}", remedy="choose 1 or more")
 
+    @abstractmethod
     def dataset(self, split: Split) -> Dataset[T]:
         """Return a split of the data set; called once a split."""
-        raise NotImplementedError
 
     def setup(self, stage: str) -> None:
         """Read the splits a stage needs.

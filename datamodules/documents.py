@@ -1,5 +1,6 @@
 """What the document data modules share: pages with their questions, canaries in or out."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,13 +49,13 @@ class DocumentDataModule(SplitDataModule[PageQuestions]):
     extraction_blocking: bool = False
     deduplicate: bool = False
 
+    @abstractmethod
     def canaries(self) -> CanarySet:
         """Return the canaries with the samples they come from."""
-        raise NotImplementedError
 
+    @abstractmethod
     def split_samples(self, split: Split) -> list[VQASample]:
         """Return the samples of a split, repeated ones as often as they stand in it."""
-        raise NotImplementedError
 
     def dataset(self, split: Split) -> Dataset[PageQuestions]:
         """Return the pages of a split."""

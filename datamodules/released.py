@@ -1,6 +1,7 @@
 """`ReleasedVQA`: what all modules over downloaded sets share: caps, leaks, missing images, folds."""
 
 import logging
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -64,9 +65,9 @@ class ReleasedVQA(VQADataModule):
                 remedy=f"choose 1, or at most {_MOST_FOR_VICTIM} to leave images for attacks",
             )
 
+    @abstractmethod
     def open(self, split: str) -> VQADataset:
         """Return a split by the release's own name."""
-        raise NotImplementedError
 
     def setup(self, stage: str) -> None:
         """Read the splits of a stage, log what was read, and compare the splits' images.

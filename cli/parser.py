@@ -19,6 +19,18 @@ _CHOICE = re.compile(r"Expected a typing\.Literal\[(.*?)\]\. Got value: ")
 _TYPE = re.compile(r"Expected a <class '(\w+)'>\. Got value: ")
 
 
+def reading() -> dict[str, Any]:
+    """Return how every `LightningCLI` here reads what was typed and configured."""
+    return {
+        "seed_everything_default": 0,
+        "parser_kwargs": {"default_env": True, "env_prefix": "QPRIV"},
+        "parser_class": BriefParser,
+        "subclass_mode_model": True,
+        "subclass_mode_data": True,
+        "auto_configure_optimizers": False,
+    }
+
+
 class BriefParser(LightningArgumentParser):
     """A parser without abbreviations, whose errors name what was probably meant.
 

@@ -19,7 +19,7 @@ from qpriv.paradigms.remote import FederatedHost, Host, Snapshots, SplitHost, te
 from qpriv.paradigms.split import SERVER, Split
 from qpriv.transport import SERVER_NAME, Identity
 
-from .parser import BriefParser
+from .parser import reading
 from .training import check_yaml, config_name, quiet, shipped
 
 MIB = 2**20
@@ -38,14 +38,9 @@ class PartyCLI(LightningCLI):
             L.LightningDataModule if has_data else None,
             save_config_callback=None,
             trainer_defaults={"logger": False, "enable_checkpointing": False},
-            seed_everything_default=0,
-            parser_kwargs={"default_env": True, "env_prefix": "QPRIV"},
-            parser_class=BriefParser,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            auto_configure_optimizers=False,
             args=args,
             run=False,
+            **reading(),
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

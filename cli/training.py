@@ -25,7 +25,7 @@ from qpriv.paradigms.adapter import loading_lines
 
 from .attack import AttackTrainer
 from .errors import typed
-from .parser import BriefParser
+from .parser import reading
 from .run import Run, RunOptions, SaveRunConfig, loggers, mark_latest, open_run, standard_callbacks
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -128,13 +128,8 @@ def _run(words: Sequence[str]) -> None:
             "num_sanity_val_steps": 0,
             "log_every_n_steps": 10,
         },
-        seed_everything_default=0,
-        parser_kwargs={"default_env": True, "env_prefix": "QPRIV"},
-        parser_class=BriefParser,
-        subclass_mode_model=True,
-        subclass_mode_data=True,
-        auto_configure_optimizers=False,
         args=args,
+        **reading(),
     )
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
-from peft import PeftModel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -23,6 +22,7 @@ from qpriv.models.preprocessing import DEFAULT_PROMPT, Preprocessor
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms import Centralized, Paradigm
 from qpriv.paradigms import Run as FineTune
+from qpriv.paradigms.adapter import export_adapters
 from qpriv.paradigms.centralized import Encode
 from qpriv.paradigms.recipe import LoraRecipe, Schedule
 from qpriv.pruning.policy import NoPruning, PruningPolicy
@@ -308,12 +308,7 @@ class VQAModule(TrainedOnly):
 
     def export(self, folder: Path) -> None:
         """Write the adapter as a PEFT folder, ``adapter``; those of parties in a folder each."""
-        llava = cast(PeftModel, self.model.llava)
-        # the name a person can load it by, not the folder it was loaded from
-        names = self.paradigm.adapters()
-        for name in names:
-            llava.peft_config[name].base_model_name_or_path = self.model.backbone.llava
-        llava.save_pretrained(folder / "adapter", selected_adapters=list(names))
+        export_adapters(self.model, self.paradigm.adapters(), folder / "adapter")
 
     def _write_submission(self, answers: Mapping[str, str]) -> None:
         """Write the file of VQAv2's, OK-VQA's and GQA's servers, which must hold every question."""

@@ -18,10 +18,9 @@ from qpriv.attacks.side_channel import SideChannel, side_channel_report
 from qpriv.boundary import Direction, Kind, Transcript
 from qpriv.metrics.membership import attack_report
 from tests.attacks.test_fora import CUT, GRID, attack, crossed, drawn, report
-from tests.attacks.test_membership import replies, trained
+from tests.attacks.test_membership import MEMBERS, signals_after
 from tests.tiny_models import random_samples
 
-MEMBERS, CLASSES, SHADOWS = 60, 8, 8
 MEMBERSHIP = [
     (loss_attack, 0.95),
     (calibrated_attack, 0.85),  # subtracts a difficulty, which random labels do not have
@@ -34,20 +33,7 @@ MEMBERSHIP = [
 @pytest.fixture(scope="module", params=[0, 150], ids=["fresh", "memorised"])
 def signals(request) -> tuple[ShadowSignals, bool]:
     """Return what victim and shadows say, before any training and after far too much."""
-    generator = torch.Generator().manual_seed(0)
-    count = 6 * MEMBERS
-    inputs = torch.randn(count, 32, generator=generator)
-    labels = torch.randint(CLASSES, (count,), generator=generator)
-    victim = trained(inputs[:MEMBERS], labels[:MEMBERS], request.param, seed=1)
-    inside = np.zeros((SHADOWS, count), dtype=bool)
-    shadows = []
-    for number in range(SHADOWS):
-        rows = 2 * MEMBERS + torch.randperm(4 * MEMBERS, generator=generator)[:MEMBERS]
-        inside[number, rows] = True
-        model = trained(inputs[rows], labels[rows], request.param, seed=2 + number)
-        shadows.append(replies(model, inputs, labels))
-    asked = replies(victim, inputs[: 2 * MEMBERS], labels[: 2 * MEMBERS])
-    return ShadowSignals(asked, tuple(shadows), inside), bool(request.param)
+    return signals_after(request.param, num_shadows=8), bool(request.param)
 
 
 @pytest.mark.parametrize(("attack", "least"), MEMBERSHIP)

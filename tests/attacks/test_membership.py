@@ -47,21 +47,26 @@ def trained(inputs: torch.Tensor, labels: torch.Tensor, steps: int, seed: int) -
     return model
 
 
-@pytest.fixture(scope="module", params=[0, 60], ids=["fresh", "memorised"])
-def study(request: pytest.FixtureRequest) -> tuple[ShadowSignals, bool]:
+def signals_after(steps: int, num_shadows: int) -> ShadowSignals:
+    """Return what a victim and its shadows say that memorised random labels for so many steps."""
     generator = torch.Generator().manual_seed(0)
     count = 2 * MEMBERS + 4 * MEMBERS
     inputs = torch.randn(count, 32, generator=generator)
     labels = torch.randint(CLASSES, (count,), generator=generator)
-    victim = trained(inputs[:MEMBERS], labels[:MEMBERS], request.param, seed=1)
-    shadows, inside = [], np.zeros((SHADOWS, count), dtype=bool)
-    for number in range(SHADOWS):
+    victim = trained(inputs[:MEMBERS], labels[:MEMBERS], steps, seed=1)
+    shadows, inside = [], np.zeros((num_shadows, count), dtype=bool)
+    for number in range(num_shadows):
         rows = 2 * MEMBERS + torch.randperm(4 * MEMBERS, generator=generator)[:MEMBERS]
         inside[number, rows] = True
-        model = trained(inputs[rows], labels[rows], request.param, seed=2 + number)
+        model = trained(inputs[rows], labels[rows], steps, seed=2 + number)
         shadows.append(replies(model, inputs, labels))
     asked = replies(victim, inputs[: 2 * MEMBERS], labels[: 2 * MEMBERS])
-    return ShadowSignals(asked, tuple(shadows), inside), bool(request.param)
+    return ShadowSignals(asked, tuple(shadows), inside)
+
+
+@pytest.fixture(scope="module", params=[0, 60], ids=["fresh", "memorised"])
+def study(request: pytest.FixtureRequest) -> tuple[ShadowSignals, bool]:
+    return signals_after(request.param, SHADOWS), bool(request.param)
 
 
 @pytest.mark.parametrize(("attack", "least"), ATTACKS)

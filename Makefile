@@ -29,7 +29,7 @@ test: $(READY)
 
 # what document models memorise, at three resolutions; stopped, it goes on where it was
 docvqa: $(READY)
-	$(BIN)/qpriv study documents
+	$(BIN)/qpriv study documents --jobs 2
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow

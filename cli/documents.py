@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     Actions = argparse._SubParsersAction[Any]
 
-KINDS = ("f", "f_G", "f_EB", "f_dedup", "f_LoRA", "f_G_LoRA", "f_DP", "f_G_DP")
+KINDS = (
+    "f", "f_G", "f_EB", "f_dedup", "f_clean", "f_G_clean", "f_LoRA", "f_G_LoRA", "f_DP", "f_G_DP",
+)  # fmt: skip
 """Models of the study, see `qpriv.reporting.document_study.Kind`."""
 
 
@@ -99,7 +101,7 @@ def study(words: Sequence[str]) -> None:
     parser.add_argument(
         "--kinds",
         nargs="+",
-        default=["f", "f_G", "f_EB"],
+        default=["f", "f_G", "f_EB", "f_clean", "f_G_clean"],
         choices=KINDS,
         help="models trained; each is held against the f_G of its training",
     )
@@ -111,7 +113,6 @@ def study(words: Sequence[str]) -> None:
         default=None,
         help="also runs that stop after so many epochs without a better loss",
     )
-    parser.add_argument("--clean", action="store_true", help="no scan noise in training: the trap")
     parser.add_argument("--epsilon", type=float, default=8.0, help="budget of the DP-SGD rows")
     parser.add_argument("--paraphrase", default="rules", help="rules, a .json table, or a model")
     parser.add_argument(
@@ -130,6 +131,7 @@ def study(words: Sequence[str]) -> None:
         help="documents beside the canaries'",
     )
     parser.add_argument("--splits", type=int, default=0, help="K for M_E and S_E, instead of E - G")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
     given = parser.parse_args(words)
     from qpriv.reporting.document_outcome import read_outcomes
     from qpriv.reporting.document_report import write_document_report
@@ -140,9 +142,9 @@ def study(words: Sequence[str]) -> None:
     settings = _settings(given)
     if given.splits:
         for resolution in given.resolutions:
-            run_splits(settings, given.splits, resolution, given.out, given.seeds[0])
+            run_splits(settings, given.splits, resolution, given.out, given.seeds[0], given.jobs)
     else:
-        run_study(settings, given.out)
+        run_study(settings, given.out, given.jobs)
     canaries = study_corpus(settings, given.out / "canaries").canaries
     outcomes, scores = read_outcomes(given.out), read_scores(given.out)
     print(write_document_report(given.out, outcomes, scores, canaries, given.union))
@@ -153,10 +155,10 @@ def _settings(given: argparse.Namespace) -> "DocumentStudy":
     """Return the study that the arguments describe."""
     from qpriv.defences.private_sgd import PrivacyBudget
     from qpriv.paradigms.documents import DocumentRecipe
-    from qpriv.reporting.document_study import DocumentStudy, without_noise
+    from qpriv.reporting.document_study import DocumentStudy
 
     base, validation = given.documents
-    settings = DocumentStudy(
+    return DocumentStudy(
         resolutions=tuple(given.resolutions),
         seeds=tuple(given.seeds),
         kinds=tuple(given.kinds),
@@ -170,4 +172,3 @@ def _settings(given: argparse.Namespace) -> "DocumentStudy":
         membership=given.membership,
         budget=PrivacyBudget(epsilon=given.epsilon),
     )
-    return without_noise(settings) if given.clean else settings

@@ -94,7 +94,7 @@ def study_results(
     for pair in pairs:
         results += _pair(pair, groups)
         undefended = plain.get(_place(pair.trained))
-        if undefended and pair is not undefended:
+        if undefended and pair.defence != "none":
             results += _change(pair, undefended, groups)
         for name in pair.trained.defended:
             defended = pair.under(name)

@@ -1,8 +1,7 @@
 """The runs of the document study: train, measure, keep the outcome, go on with the next."""
 
+from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from qpriv.datasets.sample import VQASample
 from qpriv.defences.extraction_blocking import ExtractionBlocking
@@ -13,38 +12,35 @@ from qpriv.models.documents.loading import load_document_model
 from qpriv.models.documents.lora import add_document_lora
 from qpriv.paradigms.documents import fine_tune
 
+from .document_jobs import Job, carry_out
 from .document_outcome import Outcome, Training, measure, read_outcome
 from .document_study import Corpus, DocumentRun, DocumentStudy, keep_settings, study_corpus
 
 
-def run_study(study: DocumentStudy, folder: Path) -> list[Outcome]:
+def run_study(study: DocumentStudy, folder: Path, at_once: int = 1) -> list[Outcome]:
     """Carry out the runs that have no file yet, and return the outcomes of all.
 
     Args:
         study: The settings.
         folder: Where the files are.
+        at_once: Runs at a time.
 
     Raises:
         ConfigError: If the files that are there come from other settings.
     """
     keep_settings(study, folder)
     corpus = study_corpus(study, folder / "canaries")
-    outcomes = []
-    for run in study.runs():
-        path = folder / f"{run.name}.json"
-        if not path.exists():
-            print(f"{run.name}: trains", flush=True)
-            model, training = train(study, run, corpus)
-            write_whole(path, measure(model, run, corpus, study, training))
-        outcomes.append(read_outcome(path))
-    return outcomes
+    jobs = [
+        Job(folder / f"{run.name}.json", partial(_measured, study, run, corpus))
+        for run in study.runs()
+    ]
+    carry_out(jobs, at_once)
+    return [read_outcome(job.path) for job in jobs]
 
 
-def write_whole(path: Path, content: object) -> None:
-    """Write a file that is there whole or not at all."""
-    part = path.with_suffix(".part")
-    part.write_bytes(msgspec.json.encode(content))
-    part.replace(path)
+def _measured(study: DocumentStudy, run: DocumentRun, corpus: Corpus) -> Outcome:
+    model, training = train(study, run, corpus)
+    return measure(model, run, corpus, study, training)
 
 
 def train(study: DocumentStudy, run: DocumentRun, corpus: Corpus) -> tuple[DocumentModel, Training]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from qpriv.models.documents.loading import load_document_model
 from qpriv.paradigms.documents import fine_tune
 from qpriv.result import Result, Scalar
 
-from .document_runs import write_whole
+from .document_jobs import Job, carry_out
 from .document_study import Corpus, DocumentStudy, keep_settings, study_corpus
 
 _NAME = re.compile(
@@ -62,7 +63,12 @@ class StudyScores:
 
 
 def run_splits(
-    study: DocumentStudy, splits: int, resolution: float, folder: Path, seed: int = 0
+    study: DocumentStudy,
+    splits: int,
+    resolution: float,
+    folder: Path,
+    seed: int = 0,
+    at_once: int = 1,
 ) -> StudyScores:
     """Train on K halves of the canaries what has no file yet, and return the scores.
 
@@ -72,6 +78,7 @@ def run_splits(
         resolution: Training resolution.
         folder: Where each split leaves its file; a killed split costs itself and no other.
         seed: Seed of the draw and of the trainings.
+        at_once: Trainings at a time.
 
     Raises:
         ConfigError: If K is odd, or the files that are there come from other settings.
@@ -80,14 +87,15 @@ def run_splits(
     corpus = study_corpus(study, folder / "canaries")
     canaries = corpus.canaries.canaries
     kept = balanced_splits([canary.group for canary in canaries], splits, seed)
-    outcomes = []
-    for number in range(splits):
-        path = folder / f"split={number}-of-{splits}-resolution={resolution:g}-seed={seed}.json"
-        if not path.exists():
-            print(f"split {number + 1} of {splits}: trains", flush=True)
-            write_whole(path, _run(study, corpus, kept[number], resolution, seed))
-        outcomes.append(_read(path))
-    return _scores(outcomes, resolution, seed)
+    jobs = [
+        Job(
+            folder / f"split={number}-of-{splits}-resolution={resolution:g}-seed={seed}.json",
+            partial(_run, study, corpus, kept[number], resolution, seed),
+        )
+        for number in range(splits)
+    ]
+    carry_out(jobs, at_once)
+    return _scores([_read(job.path) for job in jobs], resolution, seed)
 
 
 def read_scores(folder: Path) -> list[StudyScores]:

@@ -19,16 +19,20 @@ from qpriv.defences.private_sgd import PrivacyBudget
 from qpriv.errors import ConfigError
 from qpriv.paradigms.documents import DocumentRecipe
 
-Kind = Literal["f", "f_G", "f_EB", "f_dedup", "f_LoRA", "f_G_LoRA", "f_DP", "f_G_DP"]
+Kind = Literal[
+    "f", "f_G", "f_EB", "f_dedup", "f_clean", "f_G_clean", "f_LoRA", "f_G_LoRA", "f_DP", "f_G_DP"
+]
 """A model: f is trained with the canaries, f_G without them; what follows says how.
 
-EB adds erased twins, dedup keeps each document once, LoRA trains adapters alone, DP trains the
-same adapters by DP-SGD.
+EB adds erased twins, dedup keeps each document once, clean trains on pages without scan noise
+(the trap: memory is then keyed on the answer's own pixels, and erased pages make it look
+harmless), LoRA trains adapters alone, DP trains the same adapters by DP-SGD.
 """
 BASELINES: Mapping[Kind, Kind] = {
     "f": "f_G",
     "f_EB": "f_G",
     "f_dedup": "f_G",
+    "f_clean": "f_G_clean",
     "f_LoRA": "f_G_LoRA",
     "f_DP": "f_G_DP",
 }
@@ -82,7 +86,7 @@ class DocumentStudy:
 
     resolutions: Sequence[float] = (1.0, 0.5, 0.25)
     seeds: Sequence[int] = (0,)
-    kinds: Sequence[Kind] = ("f", "f_G", "f_EB")
+    kinds: Sequence[Kind] = ("f", "f_G", "f_EB", "f_clean", "f_G_clean")
     document_model: str = "tiny"
     recipe: DocumentRecipe = field(default_factory=DocumentRecipe)
     patiences: Sequence[int | None] = (None,)
@@ -107,6 +111,8 @@ class DocumentStudy:
     def recipe_of(self, run: "DocumentRun") -> DocumentRecipe:
         """Return the recipe with a run's stopping rule and, for adapters, their learning rate."""
         recipe = replace(self.recipe, patience=run.patience)
+        if run.kind.endswith("clean"):
+            return replace(recipe, noise=None)
         if run.kind.endswith(("LoRA", "DP")):
             return replace(recipe, learning_rate=self.adapters.learning_rate)
         return recipe
@@ -148,11 +154,6 @@ def study_corpus(study: DocumentStudy, folder: Path) -> Corpus:
     settings = Curation(max_train_count=len(training), max_template_share=1.0)
     prepared = prepare_canaries(training, folder, settings, candidates=documents.canaries)
     return Corpus(documents, CanarySet(prepared.canaries, training))
-
-
-def without_noise(study: DocumentStudy) -> DocumentStudy:
-    """Return the study with clean pages in training: the trap in which memory looks harmless."""
-    return replace(study, recipe=replace(study.recipe, noise=None))
 
 
 def keep_settings(study: DocumentStudy, folder: Path) -> None:

@@ -92,7 +92,9 @@ def test_a_study_by_command_is_resumable_and_writes_its_page(tmp_path, monkeypat
     assert "report:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", ["f", "f_G", "f_EB", "f_dedup", "f_G_LoRA", "f_DP"])
+@pytest.mark.parametrize(
+    "kind", ["f", "f_G", "f_EB", "f_dedup", "f_clean", "f_G_clean", "f_G_LoRA", "f_DP"]
+)
 def test_each_kind_trains_on_its_own_samples(corpus, kind, monkeypatch):
     seen = {}
 
@@ -109,7 +111,7 @@ def test_each_kind_trains_on_its_own_samples(corpus, kind, monkeypatch):
     study = DocumentStudy(base=2, validation=2)
     _, training = train(study, DocumentRun(kind, 1.0, 0), corpus)
     # two base documents, two canary documents once and one three times
-    pages = {"f": 7, "f_G": 2, "f_dedup": 5, "f_G_LoRA": 2, "f_DP": 5}
+    pages = {"f": 7, "f_G": 2, "f_clean": 7, "f_G_clean": 2, "f_dedup": 5, "f_G_LoRA": 2, "f_DP": 5}
     if kind == "f_EB":  # a page and the erased page of each of its questions
         assert seen["units"] > 7 * 2
     else:
@@ -118,6 +120,7 @@ def test_each_kind_trains_on_its_own_samples(corpus, kind, monkeypatch):
     assert seen["adapters"] == adapters
     rate = Adapters().learning_rate if adapters else study.recipe.learning_rate
     assert seen["recipe"].learning_rate == rate
+    assert (seen["recipe"].noise is None) == kind.endswith("clean")
     assert (training.noise == 2.0) == (kind == "f_DP")
 
 

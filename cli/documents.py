@@ -110,8 +110,9 @@ def study(words: Sequence[str]) -> None:
     parser.add_argument(
         "--patience",
         type=int,
-        default=None,
-        help="also runs that stop after so many epochs without a better loss",
+        default=3,
+        help="rows that stop after so many epochs without a better validation loss, beside those "
+        "of all epochs; 0 leaves them out",
     )
     parser.add_argument("--epsilon", type=float, default=8.0, help="budget of the DP-SGD rows")
     parser.add_argument("--paraphrase", default="rules", help="rules, a .json table, or a model")
@@ -164,7 +165,7 @@ def _settings(given: argparse.Namespace) -> "DocumentStudy":
         kinds=tuple(given.kinds),
         document_model=given.document_model,
         recipe=DocumentRecipe(epochs=given.epochs),
-        patiences=(None,) if given.patience is None else (None, given.patience),
+        patiences=(None, given.patience) if given.patience else (None,),
         base=base,
         validation=validation,
         paraphrase=given.paraphrase,

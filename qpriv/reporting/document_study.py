@@ -100,12 +100,15 @@ class DocumentStudy:
     budget: PrivacyBudget = field(default_factory=PrivacyBudget)
 
     def runs(self) -> Iterator["DocumentRun"]:
-        """Yield the runs, those of one pair after another; DP-SGD trains all epochs only."""
+        """Yield the runs, those of one pair after another.
+
+        DP-SGD trains all epochs only, and so does the trap, which is no way to train.
+        """
         for resolution in self.resolutions:
             for seed in self.seeds:
                 for patience in self.patiences:
                     for kind in self.kinds:
-                        if patience is None or not kind.endswith("DP"):
+                        if patience is None or not kind.endswith(("DP", "clean")):
                             yield DocumentRun(kind, resolution, seed, patience)
 
     def recipe_of(self, run: "DocumentRun") -> DocumentRecipe:

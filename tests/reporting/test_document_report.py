@@ -74,7 +74,7 @@ def test_without_a_pair_all_canaries_alone_are_shown(corpus):
 
 def test_a_study_by_command_is_resumable_and_writes_its_page(tmp_path, monkeypatch, capsys):
     words = ["study", "documents", "--out", str(tmp_path), "--resolutions", "1", "--epochs", "1"]
-    words += ["--documents", "2", "2", "--kinds", "f", "f_G", "f_DP", "f_G_DP"]
+    words += ["--documents", "2", "2", "--kinds", "f", "f_G", "f_DP", "f_G_DP", "--patience", "0"]
     main(words)
     outcomes = {outcome.kind: outcome for outcome in read_outcomes(tmp_path)}
     assert set(outcomes) == {"f", "f_G", "f_DP", "f_G_DP"}

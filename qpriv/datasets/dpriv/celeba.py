@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import chain, islice
-from pathlib import Path
 
 from qpriv.datasets.files import DataFile, read_data
 from qpriv.datasets.report import DataReport
@@ -43,38 +42,34 @@ class CelebA(ImageSet):
     name = "CelebA"
     sensitive = True
 
-    def __init__(
-        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
-    ) -> None:
-        self.check_split(split)
-        tree, report = FileTree(root), DataReport(self.name, split)
-        super().__init__(split, _images(tree, split, report), report, cap, seed)
-
-
-def _images(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
-    attributes = _list_file(tree, "list_attr_celeba")
-    partition = dict(_rows(_list_file(tree, "list_eval_partition"), 1))
-    identity_of = _identities(tree)
-    report.files = (attributes.name,)
-    images, names = tree.images(), _attribute_names(attributes, report)
-    for image_id, values in _rows(attributes, NUM_ATTRIBUTES):
-        report.read += 1
-        where = _PARTITIONS.get(partition[image_id][0]) if image_id in partition else None
-        if where != split:
-            report.drop(f"belongs to {where}" if where else "not in the partition file")
-            continue
-        person = identity_of.get(image_id, "")
-        if identity_of and not person:
-            report.repaired["image without an identity, a group of its own"] += 1
-        yield LabelledImage(
-            dataset="CelebA",
-            split=split,
-            image_id=image_id,
-            group_id=f"celeba/person {person}" if person else f"celeba/{image_id}",
-            image=images.source(image_id, attributes.name),
-            labels=tuple(name for name, value in zip(names, values, strict=True) if value == "1"),
-            meta={"identity": int(person) if person.isdecimal() else None},
-        )
+    @staticmethod
+    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+        """Yield the images of a split."""
+        attributes = _list_file(tree, "list_attr_celeba")
+        partition = dict(_rows(_list_file(tree, "list_eval_partition"), 1))
+        identity_of = _identities(tree)
+        report.files = (attributes.name,)
+        images, names = tree.images(), _attribute_names(attributes, report)
+        for image_id, values in _rows(attributes, NUM_ATTRIBUTES):
+            report.read += 1
+            where = _PARTITIONS.get(partition[image_id][0]) if image_id in partition else None
+            if where != split:
+                report.drop(f"belongs to {where}" if where else "not in the partition file")
+                continue
+            person = identity_of.get(image_id, "")
+            if identity_of and not person:
+                report.repaired["image without an identity, a group of its own"] += 1
+            yield LabelledImage(
+                dataset="CelebA",
+                split=split,
+                image_id=image_id,
+                group_id=f"celeba/person {person}" if person else f"celeba/{image_id}",
+                image=images.source(image_id, attributes.name),
+                labels=tuple(
+                    name for name, value in zip(names, values, strict=True) if value == "1"
+                ),
+                meta={"identity": int(person) if person.isdecimal() else None},
+            )
 
 
 def _identities(tree: FileTree) -> dict[str, str]:

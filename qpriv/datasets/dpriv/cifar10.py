@@ -1,7 +1,6 @@
 """CIFAR-10: small photographs in Python 2 pickles, read without running them."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,36 +51,32 @@ class CIFAR10(ImageSet):
     name = "CIFAR10"
     sensitive = False
 
-    def __init__(
-        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
-    ) -> None:
-        self.check_split(split)
-        tree, report = FileTree(root), DataReport(self.name, split)
-        super().__init__(split, _images(tree, split, report), report, cap, seed)
-
-
-def _images(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
-    batches = ["test_batch"] if split == "test" else [f"data_batch_{n}" for n in range(1, 6)]
-    for batch in batches:
-        file = tree.require(batch, remedy=_REMEDY)
-        report.files += (file.name,)
-        pixels, labels = read_batch(file)
-        names = [f"{batch}-{index}" for index in range(len(pixels))]
-        split_of = assign_groups(names, {"test": 1.0} if split == "test" else _SHARES, 0, "CIFAR10")
-        for name, row, label in zip(names, pixels, labels, strict=True):
-            report.read += 1
-            if split_of[name] != split:
-                report.drop(f"belongs to {split_of[name]}")
-                continue
-            yield LabelledImage(
-                dataset="CIFAR10",
-                split=split,
-                image_id=name,
-                group_id=f"cifar10/{name}",
-                image=ArrayImage(row),
-                labels=(CLASSES[label],),
-                meta={"class_index": label},
+    @staticmethod
+    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+        """Yield the images of a split."""
+        batches = ["test_batch"] if split == "test" else [f"data_batch_{n}" for n in range(1, 6)]
+        for batch in batches:
+            file = tree.require(batch, remedy=_REMEDY)
+            report.files += (file.name,)
+            pixels, labels = read_batch(file)
+            names = [f"{batch}-{index}" for index in range(len(pixels))]
+            split_of = assign_groups(
+                names, {"test": 1.0} if split == "test" else _SHARES, 0, "CIFAR10"
             )
+            for name, row, label in zip(names, pixels, labels, strict=True):
+                report.read += 1
+                if split_of[name] != split:
+                    report.drop(f"belongs to {split_of[name]}")
+                    continue
+                yield LabelledImage(
+                    dataset="CIFAR10",
+                    split=split,
+                    image_id=name,
+                    group_id=f"cifar10/{name}",
+                    image=ArrayImage(row),
+                    labels=(CLASSES[label],),
+                    meta={"class_index": label},
+                )
 
 
 def read_batch(file: DataFile) -> tuple[NDArray[np.uint8], list[int]]:

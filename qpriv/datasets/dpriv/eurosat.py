@@ -1,7 +1,6 @@
 """EuroSAT: Sentinel-2 tiles of ten kinds of land."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from qpriv.datasets.folds import assign_groups
 from qpriv.datasets.report import DataReport
@@ -47,43 +46,39 @@ class EuroSAT(ImageSet):
     name = "EuroSAT"
     sensitive = True
 
-    def __init__(
-        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
-    ) -> None:
-        self.check_split(split)
-        tree, report = FileTree(root), DataReport(self.name, split)
-        super().__init__(split, _images(tree, split, report), report, cap, seed)
-
-
-def _images(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
-    images = tree.images(parts=2)
-    named = [name for name in images if name.split("/")[0] in CLASSES and not _is_spectral(name)]
-    if not named:
-        raise DataError(
-            "no folder named after a class, such as AnnualCrop, with .jpg images",
-            where=str(tree.root),
-            remedy="unpack EuroSAT.zip (RGB) of https://zenodo.org/records/7711810",
-        )
-    absent = sorted(set(CLASSES) - {name.split("/")[0] for name in named})
-    if absent:
-        report.notes.append(f"no images of {', '.join(absent)}; class indices stay as they are")
-    report.read = len(images)
-    report.drop("not in a class folder, or multispectral .tif", len(images) - len(named))
-    split_of = assign_groups(named, _SHARES, 0, "EuroSAT")
-    for name in named:
-        label = name.split("/")[0]
-        if split_of[name] != split:
-            report.drop(f"belongs to {split_of[name]}")
-            continue
-        yield LabelledImage(
-            dataset="EuroSAT",
-            split=split,
-            image_id=name,
-            group_id=f"eurosat/{name}",
-            image=images.source(name, str(tree.root)),
-            labels=(label,),
-            meta={"class_index": CLASSES.index(label)},
-        )
+    @staticmethod
+    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+        """Yield the images of a split."""
+        images = tree.images(parts=2)
+        named = [
+            name for name in images if name.split("/")[0] in CLASSES and not _is_spectral(name)
+        ]
+        if not named:
+            raise DataError(
+                "no folder named after a class, such as AnnualCrop, with .jpg images",
+                where=str(tree.root),
+                remedy="unpack EuroSAT.zip (RGB) of https://zenodo.org/records/7711810",
+            )
+        absent = sorted(set(CLASSES) - {name.split("/")[0] for name in named})
+        if absent:
+            report.notes.append(f"no images of {', '.join(absent)}; class indices stay as they are")
+        report.read = len(images)
+        report.drop("not in a class folder, or multispectral .tif", len(images) - len(named))
+        split_of = assign_groups(named, _SHARES, 0, "EuroSAT")
+        for name in named:
+            label = name.split("/")[0]
+            if split_of[name] != split:
+                report.drop(f"belongs to {split_of[name]}")
+                continue
+            yield LabelledImage(
+                dataset="EuroSAT",
+                split=split,
+                image_id=name,
+                group_id=f"eurosat/{name}",
+                image=images.source(name, str(tree.root)),
+                labels=(label,),
+                meta={"class_index": CLASSES.index(label)},
+            )
 
 
 def _is_spectral(name: str) -> bool:

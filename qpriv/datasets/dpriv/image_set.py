@@ -1,7 +1,9 @@
 """`ImageSet`: a split of an image classification set, and what a parser needs to make one."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from torch.utils.data import Dataset
@@ -9,6 +11,7 @@ from torch.utils.data import Dataset
 from qpriv.datasets.folds import sample_by_group
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import ImageSource, MissingImage
+from qpriv.datasets.tree import FileTree
 from qpriv.errors import DataError
 
 
@@ -35,18 +38,17 @@ class LabelledImage:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
-class ImageSet(Dataset[LabelledImage]):
+class ImageSet(Dataset[LabelledImage], ABC):
     """One split of an image set, capped by group.
 
     Args:
+        root: Folder or archive of the release.
         split: Name of the split, one of ``splits``.
-        images: The images of the split.
-        report: The account of what was read.
         cap: Largest number of images, drawn by group; all where None.
         seed: Seed of the draw.
 
     Raises:
-        DataError: If no image is left.
+        DataError: If the split is unknown, a file is missing or broken, or no image is left.
     """
 
     name: ClassVar[str]
@@ -59,14 +61,11 @@ class ImageSet(Dataset[LabelledImage]):
     """Names of the splits."""
 
     def __init__(
-        self,
-        split: str,
-        images: Iterable[LabelledImage],
-        report: DataReport,
-        cap: int | None = None,
-        seed: int = 0,
+        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
     ) -> None:
-        found = list(images)
+        self.check_split(split)
+        report = DataReport(self.name, split)
+        found = list(self.read(FileTree(root), split, report))
         self.split, self.report = split, report
         rows = ((image.group_id, image) for image in found)
         self.samples: Sequence[LabelledImage] = sample_by_group(rows, cap, seed)
@@ -77,6 +76,20 @@ class ImageSet(Dataset[LabelledImage]):
             raise DataError(
                 f"no image of split {split!r}", where=self.name, remedy="check the split files"
             )
+
+    @staticmethod
+    @abstractmethod
+    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+        """Yield the images of a split, and account for the others.
+
+        Args:
+            tree: The release.
+            split: Name of the split.
+            report: Counts what is read, dropped and repaired.
+
+        Raises:
+            DataError: If a file is missing or broken.
+        """
 
     @classmethod
     def check_split(cls, split: str) -> None:

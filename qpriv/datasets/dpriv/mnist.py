@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,41 +38,38 @@ class MNIST(ImageSet):
     name = "MNIST"
     sensitive = False
 
-    def __init__(
-        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
-    ) -> None:
-        self.check_split(split)
-        tree, report = FileTree(root), DataReport(self.name, split)
-        super().__init__(split, _images(tree, split, report), report, cap, seed)
-
-
-def _images(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
-    part = "t10k" if split == "test" else "train"
-    pixels_file, labels_file = _file(tree, f"{part}-images", 3), _file(tree, f"{part}-labels", 1)
-    pixels, labels = read_idx(pixels_file, 3), read_idx(labels_file, 1)
-    report.files = (pixels_file.name, labels_file.name)
-    if len(pixels) != len(labels):
-        raise DataError(
-            f"{len(pixels)} images and {len(labels)} labels",
-            where=f"{pixels_file.name}, {labels_file.name}",
-            remedy="the two files are of different releases: download both again",
+    @staticmethod
+    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+        """Yield the images of a split."""
+        part = "t10k" if split == "test" else "train"
+        pixels_file, labels_file = (
+            _file(tree, f"{part}-images", 3),
+            _file(tree, f"{part}-labels", 1),
         )
-    names = [f"{part}-{index}" for index in range(len(pixels))]
-    split_of = assign_groups(names, {"test": 1.0} if part == "t10k" else _SHARES, 0, "MNIST")
-    for name, picture, label in zip(names, pixels, labels, strict=True):
-        report.read += 1
-        if split_of[name] != split:
-            report.drop(f"belongs to {split_of[name]}")
-            continue
-        yield LabelledImage(
-            dataset="MNIST",
-            split=split,
-            image_id=name,
-            group_id=f"mnist/{name}",
-            image=ArrayImage(np.broadcast_to(picture[..., None], (*picture.shape, 3))),
-            labels=(str(label),),
-            meta={"class_index": int(label)},
-        )
+        pixels, labels = read_idx(pixels_file, 3), read_idx(labels_file, 1)
+        report.files = (pixels_file.name, labels_file.name)
+        if len(pixels) != len(labels):
+            raise DataError(
+                f"{len(pixels)} images and {len(labels)} labels",
+                where=f"{pixels_file.name}, {labels_file.name}",
+                remedy="the two files are of different releases: download both again",
+            )
+        names = [f"{part}-{index}" for index in range(len(pixels))]
+        split_of = assign_groups(names, {"test": 1.0} if part == "t10k" else _SHARES, 0, "MNIST")
+        for name, picture, label in zip(names, pixels, labels, strict=True):
+            report.read += 1
+            if split_of[name] != split:
+                report.drop(f"belongs to {split_of[name]}")
+                continue
+            yield LabelledImage(
+                dataset="MNIST",
+                split=split,
+                image_id=name,
+                group_id=f"mnist/{name}",
+                image=ArrayImage(np.broadcast_to(picture[..., None], (*picture.shape, 3))),
+                labels=(str(label),),
+                meta={"class_index": int(label)},
+            )
 
 
 def _file(tree: FileTree, stem: str, dimensions: int) -> DataFile:

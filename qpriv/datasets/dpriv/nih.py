@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from qpriv.datasets.files import DataFile, read_data
 from qpriv.datasets.folds import assign_groups
@@ -55,42 +54,36 @@ class NIHChestXray14(ImageSet):
     name = "NIHChestXray14"
     sensitive = True
 
-    def __init__(
-        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
-    ) -> None:
-        self.check_split(split)
-        tree, report = FileTree(root), DataReport(self.name, split)
-        super().__init__(split, _images(tree, split, report), report, cap, seed)
-
-
-def _images(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
-    table = tree.require(*_TABLES, remedy=_REMEDY)
-    report.files = (table.name,)
-    rows = list(_table(table))
-    split_of = _splits(tree, rows, report)
-    images, boxes = tree.images(), _boxes(tree)
-    for row in rows:
-        report.read += 1
-        name, patient = row["image"], row["patient"]
-        where = split_of.get(name)
-        if where != split:
-            report.drop(f"belongs to {where}" if where else "in neither of the two lists")
-            continue
-        yield LabelledImage(
-            dataset="NIHChestXray14",
-            split=split,
-            image_id=name,
-            group_id=f"nih/patient {patient}",
-            image=images.source(name, table.name),
-            labels=tuple(row["findings"].split("|")),
-            meta={
-                "age": _age(row.get("age", ""), report),
-                "sex": row.get("sex", ""),
-                "view": row.get("view", ""),
-                "follow_up": row.get("follow_up", ""),
-                "boxes": boxes.get(name, ()),
-            },
-        )
+    @staticmethod
+    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+        """Yield the images of a split."""
+        table = tree.require(*_TABLES, remedy=_REMEDY)
+        report.files = (table.name,)
+        rows = list(_table(table))
+        split_of = _splits(tree, rows, report)
+        images, boxes = tree.images(), _boxes(tree)
+        for row in rows:
+            report.read += 1
+            name, patient = row["image"], row["patient"]
+            where = split_of.get(name)
+            if where != split:
+                report.drop(f"belongs to {where}" if where else "in neither of the two lists")
+                continue
+            yield LabelledImage(
+                dataset="NIHChestXray14",
+                split=split,
+                image_id=name,
+                group_id=f"nih/patient {patient}",
+                image=images.source(name, table.name),
+                labels=tuple(row["findings"].split("|")),
+                meta={
+                    "age": _age(row.get("age", ""), report),
+                    "sex": row.get("sex", ""),
+                    "view": row.get("view", ""),
+                    "follow_up": row.get("follow_up", ""),
+                    "boxes": boxes.get(name, ()),
+                },
+            )
 
 
 def _splits(tree: FileTree, rows: Sequence[dict[str, str]], report: DataReport) -> dict[str, str]:

@@ -100,6 +100,7 @@ def planned(config: Namespace) -> Plan:
         rank=model.rank,
         dtype=model.dtype,
         quantization=model.quantization,
+        optimizer=model.optimizer,
         batch_size=config.data.init_args.batch_size,
         micro_batch_size=model.micro_batch_size,
         text_tokens=int(config.text_tokens),  # a subclass of int, which JSON does not know

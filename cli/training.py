@@ -16,12 +16,12 @@ from tqdm import tqdm
 # the imports let a configuration name these classes without their modules
 import callbacks  # noqa: F401
 import datamodules  # noqa: F401
-import lightning_modules
+import lightning_modules  # noqa: F401
 import qpriv.pruning.controls
 import qpriv.pruning.policy  # noqa: F401
 from callbacks.checkpoint_io import AtomicCheckpointIO
+from lightning_modules.base import TrainedOnly
 from qpriv.errors import CheckpointError, ConfigError
-from qpriv.paradigms.adapter import loading_lines
 
 from .attack import AttackTrainer
 from .errors import typed
@@ -96,7 +96,8 @@ class QprivCLI(LightningCLI):
         """Let later stages find this run by its name."""
         if self.trainer.is_global_zero and not getattr(self.trainer, "fast_dev_run", False):
             mark_latest(self.run.folder)
-            print(how_to_load(self.model, self.run.folder))
+            if isinstance(self.model, TrainedOnly):
+                print(self.model.how_to_load(self.run.folder))
 
 
 def run(words: Sequence[str]) -> None:
@@ -133,18 +134,6 @@ def _run(words: Sequence[str]) -> None:
     )
 
 
-def how_to_load(module: L.LightningModule, folder: Path) -> str:
-    """Return what to type to use what was trained, without this package where that is possible."""
-    if not isinstance(module, lightning_modules.VQAModule):
-        return f"exported to {folder}"
-    # a server and the first of its clients, or the one adapter there is
-    adapters = module.paradigm.adapters()[:2]
-    lines = loading_lines(module.model.backbone.llava, adapters, folder / "adapter")
-    others = len(module.paradigm.adapters()) - 2
-    also = f" (client0's; {others} more lie beside it)" if others > 0 else ""
-    return "\n".join([f"the adapter loads without qpriv{also}:", *(f"  {line}" for line in lines)])
-
-
 def quiet() -> None:
     """Silence what says nothing about the run: tips, device lists, deprecations of libraries."""
     os.environ.setdefault("WANDB_SILENT", "true")
@@ -159,6 +148,7 @@ def quiet() -> None:
         r".*args parameter is intended to run from within Python.*",
         r".*smaller than the logging interval.*",
         r".*exists and is not empty.*",
+        r"MatMul8bitLt: inputs will be cast.*",
         r".*callbacks used to create the checkpoint need to be provided.*",
         r".*The dirpath has changed from.*",
     ):

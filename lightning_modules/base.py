@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import CheckpointError, ConfigError
 from qpriv.models.fingerprint import fingerprint
+from qpriv.models.quantization import quantised_layers
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.recipe import Schedule, warmed_up
 
@@ -48,6 +49,10 @@ class TrainedOnly(L.LightningModule):
     @abstractmethod
     def export(self, folder: Path) -> None:
         """Write what was trained so that it can be used without a trainer."""
+
+    def how_to_load(self, folder: Path) -> str:
+        """Return what a person does with what `export` wrote into a folder."""
+        return f"exported to {folder}"
 
     @property
     def seed(self) -> int:
@@ -140,8 +145,16 @@ def gather(rows: list[Row]) -> list[Row]:
 
 
 def base_fingerprint(model: VisionLanguageModel) -> str:
-    """Return a digest of encoders, projector, first and last layer and head: what LoRA sits on."""
-    ends = (model.projector, model.decoder_layers[0], model.decoder_layers[-1], model.lm_head)
+    """Return a digest of encoders, projector, first and last layer and head: what LoRA sits on.
+
+    Of quantised layers it is that of the norms: devices round the projections each in their way.
+    """
+    first, last = model.decoder_layers[0], model.decoder_layers[-1]
+    layers = [first, last]
+    if model.is_quantised:
+        parts = [part for layer in layers for part in layer.children()]
+        layers = [part for part in parts if not quantised_layers(part)]
+    ends = (model.projector, *layers, model.lm_head)
     return fingerprint(ends, (model.encoder_fingerprint(),))
 
 

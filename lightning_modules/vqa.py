@@ -17,13 +17,15 @@ from qpriv.datasets.submission import has_server, write_submission
 from qpriv.errors import CheckpointError
 from qpriv.models.batch import VQABatch
 from qpriv.models.cache import FeatureCache
-from qpriv.models.loading import DType, Quantization
+from qpriv.models.loading import DType
 from qpriv.models.preprocessing import DEFAULT_PROMPT, Preprocessor
+from qpriv.models.quantization import Quantization
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms import Centralized, Paradigm
 from qpriv.paradigms import Run as FineTune
-from qpriv.paradigms.adapter import export_adapters
+from qpriv.paradigms.adapter import export_adapters, loading_lines
 from qpriv.paradigms.centralized import Encode
+from qpriv.paradigms.optimizers import Algorithm, check_device
 from qpriv.paradigms.recipe import LoraRecipe, Schedule
 from qpriv.pruning.policy import NoPruning, PruningPolicy
 from qpriv.result import CLOCK_FILE, Result, append_results
@@ -52,7 +54,8 @@ class VQAModule(TrainedOnly):
         sensitivity_encoder: timm ViT for the sensitivity branch; null is the backbone's.
         prompt: Template with ``<image>`` and ``{question}``.
         dtype: Type of the frozen weights.
-        quantization: bitsandbytes format of the decoder's frozen projections.
+        quantization: bitsandbytes format of the decoder's frozen projections; the vision tower
+            and the projector stay whole.
         policy: What is kept of the image; null keeps everything.
         paradigm: Who owns which layers and data; null is one trainer that owns all.
         cuts: Decoder layers before which activations are taken to leave their owner, where the
@@ -60,6 +63,7 @@ class VQAModule(TrainedOnly):
         rank: Rank of the LoRA matrices.
         alpha: LoRA's scale; the update is ``alpha / rank * B A``.
         dropout: Dropout in front of A.
+        optimizer: AdamW, with moments of 32 or of 8 bits; paged ones need a GPU.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay.
         schedule: How the learning rate falls after the warm-up.
@@ -93,6 +97,7 @@ class VQAModule(TrainedOnly):
         rank: int = 32,
         alpha: float = 64.0,
         dropout: float = 0.0,
+        optimizer: Algorithm = "adamw",
         learning_rate: float = 3e-4,
         weight_decay: float = 0.01,
         schedule: Schedule = "cosine",
@@ -112,6 +117,7 @@ class VQAModule(TrainedOnly):
             rank=rank,
             alpha=alpha,
             dropout=dropout,
+            algorithm=optimizer,
             learning_rate=learning_rate,
             weight_decay=weight_decay,
             schedule=schedule,
@@ -131,6 +137,8 @@ class VQAModule(TrainedOnly):
         self._feature_cache = feature_cache
         self._rule = answer_rule
         self._max_new_tokens = max_new_tokens
+        self._dtype: DType = dtype
+        self._quantization: Quantization = quantization
         shape = read_shape(backbone)
         self.policy: PruningPolicy = policy or NoPruning()
         check_policy(self.policy, shape)
@@ -143,8 +151,10 @@ class VQAModule(TrainedOnly):
         """Deal the training set to the clients, before weights load.
 
         Raises:
-            ConfigError: If the paradigm cannot use so many processes, or so little data.
+            ConfigError: If the paradigm cannot use so many processes, or so little data, or the
+                optimiser cannot work on this device.
         """
+        check_device(self._recipe.algorithm, self.trainer.strategy.root_device)
         self.paradigm.check_processes(self.trainer.world_size)
         if stage == "fit" and self.paradigm.num_clients > 1:
             self.paradigm.share_out(members(self.trainer), self.seed)
@@ -153,7 +163,9 @@ class VQAModule(TrainedOnly):
         """Load the model and add the adapters, once."""
         if hasattr(self, "model"):
             return
-        self.model = self._load(device=str(self.device))
+        # quantised weights are made where they stay: the trainer moves the module only later
+        place = self.trainer.strategy.root_device if self._trainer else self.device
+        self.model = self._load(device=str(place))
         # before the adapter renames the layers
         self._frozen = base_fingerprint(self.model)
         cache = self._feature_cache
@@ -304,11 +316,25 @@ class VQAModule(TrainedOnly):
 
     def frozen_identity(self) -> Mapping[str, str]:
         """Return a digest of the weights the adapter sits on."""
-        return {"backbone": self._frozen}
+        format_ = "" if self._quantization == "none" else f" in {self._quantization}"
+        return {"backbone": self._frozen + format_}
 
     def export(self, folder: Path) -> None:
         """Write the adapter as a PEFT folder, ``adapter``; those of parties in a folder each."""
         export_adapters(self.model, self.paradigm.adapters(), folder / "adapter")
+
+    def how_to_load(self, folder: Path) -> str:
+        """Return what to type to use the adapter without this package."""
+        # a server and the first of its clients, or the one adapter there is
+        adapters, base = self.paradigm.adapters(), self.model.backbone.llava
+        lines = loading_lines(
+            base, adapters[:2], folder / "adapter", self._dtype, self._quantization
+        )
+        others = len(adapters) - 2
+        also = f" (client0's; {others} more lie beside it)" if others > 0 else ""
+        return "\n".join(
+            [f"the adapter loads without qpriv{also}:", *(f"  {line}" for line in lines)]
+        )
 
     def _write_submission(self, answers: Mapping[str, str]) -> None:
         """Write the file of VQAv2's, OK-VQA's and GQA's servers, which must hold every question."""

@@ -73,6 +73,11 @@ class AdaptedLlava(nn.Module):
         """Return where the model's weights are."""
         return next(self.lm_head.parameters()).device
 
+    @property
+    def is_quantised(self) -> bool:
+        """Return whether the frozen projections of the decoder are quantised."""
+        return bool(getattr(self.stock, "is_quantized", False))
+
     def add_lora(
         self,
         rank: int = 32,
@@ -112,6 +117,21 @@ class AdaptedLlava(nn.Module):
         """Remove all adapters and what they learned; the stock model is as loaded again."""
         if isinstance(self.llava, PeftModel):
             self.llava = self.llava.unload()
+
+    def merge_lora(self) -> None:
+        """Add what the active adapters learned to the weights, and remove all adapters.
+
+        Raises:
+            ConfigError: If there is no LoRA, or the weights are quantised.
+        """
+        adapted = self._peft()
+        if self.is_quantised:
+            raise ConfigError(
+                "quantised weights cannot take up an adapter without being rounded again",
+                where="--model.quantization",
+                remedy="load the model without quantization, and merge there",
+            )
+        self.llava = adapted.merge_and_unload(adapter_names=adapted.active_adapters)
 
     def adapter_state(self, adapter: str = "default") -> dict[str, Tensor]:
         """Return copies of an adapter's weights, keyed as in a PEFT folder.

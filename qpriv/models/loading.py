@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import nn
 from transformers import (
     AutoConfig,
     AutoTokenizer,
-    BitsAndBytesConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
     LlavaProcessor,
@@ -19,20 +17,15 @@ from transformers import (
 from qpriv.errors import ModelError
 
 from .encoders import as_model_error, quiet_loading, require_complete
-from .lora import PROJECTIONS
+from .quantization import Quantization, quantization_config, settle
 
 DType = Literal["float32", "bfloat16", "float16"]
-Quantization = Literal["none", "nf4", "int8"]
 
 DTYPES: Mapping[DType, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-
-# names are matched from the start: plain "vision_tower" matches nothing and quantises CLIP;
-# giving any list drops the default, which is the head
-_NOT_QUANTISED = ["model.vision_tower", "model.multi_modal_projector", "lm_head"]
 
 
 def load_llava(
@@ -57,12 +50,12 @@ def load_llava(
             dtype=DTYPES[dtype],
             use_safetensors=True,
             output_loading_info=True,
-            quantization_config=_quantization_config(quantization, DTYPES[dtype]),
+            quantization_config=quantization_config(quantization, dtype),
             device_map=None if quantization == "none" else {"": device},
         )
     require_complete(info["missing_keys"], folder)
     if quantization != "none":
-        _check_quantised(model, config.text_config.num_hidden_layers)
+        settle(model, config.text_config.num_hidden_layers)
     return model
 
 
@@ -121,32 +114,3 @@ def read_config(name: str) -> LlavaConfig:
             f"vision tower is a {config.vision_config.model_type}, not a CLIP", where=name
         )
     return config
-
-
-def _quantization_config(
-    quantization: Quantization, dtype: torch.dtype
-) -> BitsAndBytesConfig | None:
-    if quantization == "none":
-        return None
-    if quantization == "int8":
-        return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=_NOT_QUANTISED)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=dtype,
-        llm_int8_skip_modules=_NOT_QUANTISED,
-    )
-
-
-def _check_quantised(model: nn.Module, num_layers: int) -> None:
-    import bitsandbytes
-
-    kinds = (bitsandbytes.nn.Linear4bit, bitsandbytes.nn.Linear8bitLt)
-    names = [name for name, module in model.named_modules() if isinstance(module, kinds)]
-    strangers = [name for name in names if "language_model.layers" not in name]
-    if len(names) != PROJECTIONS * num_layers or strangers:
-        raise ModelError(
-            f"{len(names)} layers were quantised, not the {PROJECTIONS * num_layers} "
-            f"projections of the decoder; strangers: {strangers[:3]}"
-        )

@@ -23,7 +23,6 @@ from .fingerprint import fingerprint
 from .loading import (
     DTYPES,
     DType,
-    Quantization,
     load_llava,
     load_processor,
     load_question_tokenizer,
@@ -31,6 +30,7 @@ from .loading import (
     read_config,
 )
 from .preprocessing import DEFAULT_PROMPT, Preprocessor
+from .quantization import Quantization
 from .registry import Backbone, locate, resolve_backbone
 from .scores import AnswerScores, score_answers
 from .sequences import Positions, TokenSelection, TokenSequences, image_features, shorten

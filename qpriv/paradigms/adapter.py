@@ -6,6 +6,8 @@ from pathlib import Path
 
 from peft import PeftModel
 
+from qpriv.models.loading import DType
+from qpriv.models.quantization import Quantization, quantization_settings
 from qpriv.models.vision_language import VisionLanguageModel
 
 from .recipe import LoraRecipe
@@ -28,19 +30,36 @@ def export_adapters(model: VisionLanguageModel, adapters: Sequence[str], folder:
     model.llava.save_pretrained(folder, selected_adapters=list(adapters))
 
 
-def loading_lines(base: str, adapters: Sequence[str], folder: Path) -> list[str]:
+def adapter_folder(folder: Path, name: str) -> Path:
+    """Return where `export_adapters` wrote an adapter."""
+    return folder if name == "default" else folder / name
+
+
+def loading_lines(
+    base: str,
+    adapters: Sequence[str],
+    folder: Path,
+    dtype: DType = "float32",
+    quantization: Quantization = "none",
+) -> list[str]:
     """Return Python that loads exported adapters without this package, all active as in training.
 
     Args:
         base: Name or folder of the base model.
         adapters: Those that compute together, such as the server's and one client's.
         folder: Where `export_adapters` wrote them.
+        dtype: Type of the base's weights in training.
+        quantization: Format of its quantised ones.
     """
-    places = [folder if name == "default" else folder / name for name in adapters]
-    first, *others = zip(adapters, places, strict=True)
+    first, *others = [(name, adapter_folder(folder, name)) for name in adapters]
+    names, how = "LlavaForConditionalGeneration", f'dtype="{dtype}"'
+    if settings := quantization_settings(quantization, dtype):
+        given = ", ".join(f"{key}={value!r}" for key, value in settings.items())
+        names += ", BitsAndBytesConfig"
+        how += f", quantization_config=BitsAndBytesConfig({given})"
     lines = [
-        "from peft import PeftModel; from transformers import LlavaForConditionalGeneration",
-        f'base = LlavaForConditionalGeneration.from_pretrained("{base}")',
+        f"from peft import PeftModel; from transformers import {names}",
+        f'base = LlavaForConditionalGeneration.from_pretrained("{base}", {how})',
         f'model = PeftModel.from_pretrained(base, "{first[1]}", adapter_name="{first[0]}")',
         *(f'model.load_adapter("{place}", adapter_name="{name}")' for name, place in others),
     ]

@@ -7,10 +7,12 @@ from typing import Literal
 
 import torch
 from torch import nn
-from torch.optim import AdamW
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from qpriv.errors import ConfigError
+
+from .optimizers import Algorithm, make_optimizer
 
 Schedule = Literal["cosine", "linear", "constant"]
 
@@ -23,6 +25,7 @@ class LoraRecipe:
         rank: Rank r of every adapter matrix pair.
         alpha: LoRA's scale; the update is ``alpha / rank * B A``.
         dropout: Dropout in front of A.
+        algorithm: AdamW, with moments of 32 or of 8 bits.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay.
         schedule: How the learning rate falls after the warm-up.
@@ -40,6 +43,7 @@ class LoraRecipe:
     rank: int = 32
     alpha: float = 64.0
     dropout: float = 0.0
+    algorithm: Algorithm = "adamw"
     learning_rate: float = 3e-4
     weight_decay: float = 0.01
     schedule: Schedule = "cosine"
@@ -62,10 +66,10 @@ class LoraRecipe:
             micro is None or micro > 0, "micro_batch_size", micro, "choose more than 0, or null"
         )
 
-    def optimizer(self, parameters: Iterable[nn.Parameter]) -> AdamW:
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """Return the optimiser of the trainable ones among ``parameters``."""
         trainable = [parameter for parameter in parameters if parameter.requires_grad]
-        return AdamW(trainable, lr=self.learning_rate, weight_decay=self.weight_decay)
+        return make_optimizer(self.algorithm, trainable, self.learning_rate, self.weight_decay)
 
     def scheduler(self, optimizer: torch.optim.Optimizer, steps: int) -> LambdaLR:
         """Return the learning rate schedule over ``steps`` optimiser steps."""

@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qpriv.boundary.codecs import Codec
-from qpriv.models.loading import DTYPES, DType, Quantization
+from qpriv.models.loading import DTYPES, DType
+from qpriv.models.quantization import Quantization
+from qpriv.paradigms.optimizers import Algorithm
 
 from .architecture import Architecture
 
 Party = Literal["client", "server"]
 
 _FP32 = 4
-_TRAINED_BYTES = 4 * _FP32
-"""Of a trained parameter: itself, its gradient and AdamW's two moments; PEFT trains in fp32."""
+_MOMENT_BYTES: dict[Algorithm, int] = {"adamw": _FP32, "adamw8bit": 1, "paged_adamw8bit": 1}
+"""Of one of AdamW's two moments of a trained parameter; it and its gradient are in fp32."""
 
 _QUANTISED_BYTES: dict[Quantization, float] = {
     "nf4": 0.5
@@ -148,6 +150,7 @@ def memory_bytes(
     rank: int,
     dtype: DType,
     quantization: Quantization,
+    optimizer: Algorithm,
 ) -> dict[str, float]:
     """Return a party's memory in a training step, by what fills it.
 
@@ -160,7 +163,9 @@ def memory_bytes(
         rank: LoRA's rank.
         dtype: Type of the frozen weights.
         quantization: Format of the decoder's frozen projections.
+        optimizer: The algorithm; a paged one may move its moments to the CPU's memory.
     """
+    trained = 2 * (_FP32 + _MOMENT_BYTES[optimizer])
     size, layers = DTYPES[dtype].itemsize, placement.layers(party, sizes.layers)
     projection = _QUANTISED_BYTES.get(quantization, size)
     plain = sizes.layer - sizes.layer_linear
@@ -176,6 +181,6 @@ def memory_bytes(
         weights += sum(sizes.predictor.values()) * _FP32
     return {
         "frozen weights": weights,
-        "adapters and optimiser": float(sizes.lora(rank, layers) * _TRAINED_BYTES),
+        "adapters and optimiser": float(sizes.lora(rank, layers) * trained),
         "activations": samples * layers * activation_bytes(sizes, cost.tokens, rank, dtype),
     }

@@ -8,9 +8,11 @@ import msgspec
 
 from qpriv.boundary.codecs import native
 from qpriv.errors import ConfigError
-from qpriv.models.loading import DTYPES, DType, Quantization
+from qpriv.models.loading import DTYPES, DType
+from qpriv.models.quantization import Quantization
 from qpriv.models.registry import Backbone
 from qpriv.paradigms import Federated, Paradigm
+from qpriv.paradigms.optimizers import Algorithm
 from qpriv.paradigms.split import Split
 from qpriv.pruning.budget import default_k_min, kept_count
 
@@ -126,6 +128,7 @@ def make_plan(
     rank: int = 32,
     dtype: DType = "float32",
     quantization: Quantization = "none",
+    optimizer: Algorithm = "adamw",
     batch_size: int = 128,
     micro_batch_size: int | None = None,
     text_tokens: int = 64,
@@ -142,6 +145,7 @@ def make_plan(
         rank: LoRA's rank.
         dtype: Type of the frozen weights.
         quantization: Format of the decoder's frozen projections.
+        optimizer: The algorithm that trains the adapters.
         batch_size: Samples of an optimiser step.
         micro_batch_size: Samples that are computed at a time; the whole batch where None.
         text_tokens: Tokens of prompt and answer to reckon with.
@@ -181,6 +185,7 @@ def make_plan(
                 rank=rank,
                 dtype=dtype,
                 quantization=quantization,
+                optimizer=optimizer,
             )
             for party in parties
         },

@@ -6,6 +6,9 @@ from typing import Protocol, runtime_checkable
 
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
+from safetensors import SafetensorError
+
+from qpriv.errors import CheckpointError
 
 
 @runtime_checkable
@@ -35,8 +38,12 @@ class Export(L.Callback):
         """Export the epoch that has just been found the best; its weights are still there."""
         self._export_if_better(trainer, pl_module)
 
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Export the last epoch if it is the best, or if nothing was exported at all."""
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Export the last epoch if it is the best, or if nothing was exported at all.
+
+        Not when the training ends: a run that is killed between its last checkpoint and its
+        export has nothing left to train when it goes on, and no training that could end.
+        """
         self._export_if_better(trainer, pl_module)
         if self._best is None:
             self._export(trainer, pl_module)
@@ -63,9 +70,17 @@ class Export(L.Callback):
         target = Path(self.folder or trainer.default_root_dir)
         draft = target / ".export"
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
-        module.export(draft)
-        for made in draft.iterdir():
-            shutil.rmtree(target / made.name, ignore_errors=True)
-            made.replace(target / made.name)
-        draft.rmdir()
+        try:
+            draft.mkdir(parents=True)
+            module.export(draft)
+            for made in draft.iterdir():
+                shutil.rmtree(target / made.name, ignore_errors=True)
+                made.replace(target / made.name)
+            draft.rmdir()
+        # safetensors reports a full disk in its own way
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"cannot write what was trained: {error}",
+                where=str(target),
+                remedy="free space or make the folder writable; the checkpoints are intact",
+            ) from error

@@ -85,7 +85,8 @@ class ForaProbe(Probe):
             check_cut(victim.model, cut)
 
     @property
-    def _prefix(self) -> str:
+    def figures(self) -> str:
+        """Return the name that tells the stronger attacker's figures from the weaker one's."""
         return "fora" if self.client == "supervised" else "fora_substitute"
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
@@ -157,7 +158,7 @@ class ForaProbe(Probe):
         }
         return replace(
             result,
-            name=f"attack/{self._prefix}/{result.name}",
+            name=f"attack/{self.figures}/{result.name}",
             dataset=f"{sample.dataset}/{sample.split}",
             attack=settings,
             note=result.note or ("short attacker" if attack.short else ""),
@@ -169,7 +170,7 @@ class ForaProbe(Probe):
         label, seed = visit.victim.policy.label, visit.victim.seed
         save_picture(
             visit.run_folder,
-            f"{self._prefix}-cut={cut}-{self.positions}-epoch={visit.epoch}",
+            f"{self.figures}-cut={cut}-{self.positions}-epoch={visit.epoch}",
             picture_grid([truth.pictures[rows], restored[rows]]),
             {
                 "kind": "reconstruction",

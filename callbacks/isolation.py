@@ -1,14 +1,14 @@
 """`isolated`: let an attack run inside a training without leaving a trace in it."""
 
 import hashlib
-import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
+
+from callbacks.process_state import process_marks, process_restored
 
 _HOOKS = (
     "_forward_hooks",
@@ -23,6 +23,7 @@ _HOOKS = (
 )
 # transformers installs the hooks that collect hidden states at the first call that asks for them
 _HOOKS_INSTALLED = "_output_capturing_hooks_installed"
+_PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _ADAPTER_STATE = ("_active_adapter", "_disable_adapters")
 
 
@@ -49,10 +50,12 @@ def isolated(
     """Run the body on a frozen module in evaluation mode, with gradients allowed, then undo all.
 
     Put back afterwards, also after an error: the random states of Python, NumPy, torch and the
-    module's GPU; each submodule's mode; each parameter's ``requires_grad`` and gradient; trained
-    parameters and buffers that were changed; PEFT's active adapters; hooks that were left behind.
-    Not handled, and reported by ``audit``: adapters or submodules that were added, and frozen
-    parameters that were overwritten (keeping a second copy of a large model is no option).
+    module's GPU, torch's switches and the environment (see `process_restored`); each submodule's
+    mode; each parameter's ``requires_grad`` and gradient; trained parameters and buffers that
+    were changed; PEFT's active adapters; hooks that were left on modules or parameters.
+    Not handled, and reported by ``audit``: adapters or submodules that were added, frozen
+    parameters that were overwritten (keeping a second copy of a large model is no option), and
+    optimisers of the training that were changed.
 
     Args:
         module: The LightningModule or model that is measured.
@@ -64,7 +67,7 @@ def isolated(
         IsolationError: If ``audit`` finds a trace.
     """
     before = fingerprint(module) if audit else {}
-    with _random_states(module, seed), torch.inference_mode(False), torch.enable_grad():
+    with process_restored(_gpus(module), seed), torch.inference_mode(False), torch.enable_grad():
         memory = _Memory(module)
         try:
             module.eval()
@@ -83,19 +86,9 @@ def isolated(
             raise IsolationError(f"{name or 'the probe'} left a trace in: {', '.join(traces[:5])}")
 
 
-@contextmanager
-def _random_states(module: nn.Module, seed: int) -> Iterator[None]:
-    gpus = {p.device.index for p in module.parameters() if p.device.type == "cuda"}
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[gpu for gpu in gpus if gpu is not None]):
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
+def _gpus(module: nn.Module) -> set[int]:
+    devices = {parameter.device for parameter in module.parameters()}
+    return {d.index for d in devices if d.type == "cuda" and d.index is not None}
 
 
 class _Memory:
@@ -105,6 +98,11 @@ class _Memory:
         self.modules = list(module.modules())
         self.modes = [part.training for part in self.modules]
         self.parameters = [(p, p.requires_grad, p.grad) for p in module.parameters()]
+        self.parameter_hooks = [
+            (parameter, name, dict(getattr(parameter, name) or {}))
+            for parameter, _, _ in self.parameters
+            for name in _PARAMETER_HOOKS
+        ]
         changing = [p for p, trained, _ in self.parameters if trained]
         self.values = [(t, t.detach().clone()) for t in (*changing, *module.buffers())]
         self.hooks = [self._each(part, _HOOKS, dict) for part in self.modules]
@@ -130,6 +128,8 @@ class _Memory:
         for tensor, value in self.values:
             if not _same(tensor, value):
                 tensor.copy_(value)
+        for parameter, name, known in self.parameter_hooks:
+            _keep_only(getattr(parameter, name) or {}, known)
         for parameter, trained, gradient in self.parameters:
             parameter.requires_grad_(trained)
             parameter.grad = gradient
@@ -147,21 +147,37 @@ def _same(tensor: Tensor, value: Tensor) -> bool:
 
 def fingerprint(module: nn.Module) -> dict[str, str]:
     """Return a digest of each thing a probe could change, by name."""
-    marks = {"python random state": _digest(repr(random.getstate()).encode())}
-    marks["numpy random state"] = _digest(repr(np.random.get_state()).encode())
-    marks["torch random state"] = _digest(torch.get_rng_state().numpy().tobytes())
+    marks = {name: _digest(state) for name, state in process_marks().items()}
     for name, part in module.named_modules():
         hooks = [sorted(part.__dict__[key]) for key in _HOOKS if key in part.__dict__]
         adapter = [part.__dict__.get(key) for key in _ADAPTER_STATE]
         marks[f"module {name}"] = repr((part.training, hooks, adapter))
     for name, parameter in module.named_parameters():
         gradient = None if parameter.grad is None else tensor_digest(parameter.grad)
+        hooks = [sorted(getattr(parameter, key) or {}) for key in _PARAMETER_HOOKS]
         marks[f"parameter {name}"] = (
-            f"{parameter.requires_grad} {tensor_digest(parameter)} {gradient}"
+            f"{parameter.requires_grad} {tensor_digest(parameter)} {gradient} {hooks}"
         )
     for name, buffer in module.named_buffers():
         marks[f"buffer {name}"] = tensor_digest(buffer)
+    for number, optimizer in enumerate(_optimizers(module)):
+        marks[f"optimizer {number}"] = _digest(repr(_plain(optimizer.state_dict())).encode())
     return marks
+
+
+def _optimizers(module: nn.Module) -> Sequence[torch.optim.Optimizer]:
+    """Return the optimisers of the training a module is in, if it is in one."""
+    trainer = getattr(module, "_trainer", None)
+    return () if trainer is None else cast(Sequence[torch.optim.Optimizer], trainer.optimizers)
+
+
+def _plain(state: object) -> object:
+    """Return a nested state with a digest in place of each tensor."""
+    if isinstance(state, dict):
+        return {key: _plain(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [_plain(value) for value in state]
+    return tensor_digest(state) if isinstance(state, Tensor) else state
 
 
 def tensor_digest(tensor: Tensor) -> str:

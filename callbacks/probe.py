@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Literal, cast
 
 import lightning as L
 import torch
-import torch.distributed as dist
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from callbacks.isolation import isolated, item_seed
 from callbacks.journal import Journal
+from callbacks.ranks import gather, meet, rank, world_size
+from callbacks.stopping import stoppable
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.errors import ConfigError, QprivError
 from qpriv.result import Result, Scalar
@@ -82,8 +83,10 @@ class Probe(L.Callback, ABC):
     a stage are shared over the ranks and each is journalled, so that a killed run measures only
     what is missing. Every figure is logged as ``attack/<name>/<metric>`` where it is finite, and
     appended as a `Result` to ``results.jsonl`` in the run folder (the trainer's
-    ``default_root_dir``). A failure is a `Result` too, with status ``failed``. A subclass is a
-    dataclass whose fields are the attack's own settings, or other defaults of these.
+    ``default_root_dir``). A failure is a `Result` too, with status ``failed``, and a figure that
+    took longer than the budget says so in its note. Two probes of one class are told apart by the
+    settings that differ, in ``attack`` and after the metric's name. A subclass is a dataclass
+    whose fields are the attack's own settings, or other defaults of these.
 
     Args:
         every_n_epochs: Measure after every n-th epoch, and after the last one in any case.
@@ -111,6 +114,7 @@ class Probe(L.Callback, ABC):
         if self.max_seconds <= 0:
             raise ConfigError(f"max_seconds is {self.max_seconds}", remedy="choose more than 0")
         self._epochs_done: set[int] = set()
+        self._apart: dict[str, Scalar] = {}
 
     def at_least(self, **least: int) -> None:
         """Refuse settings below their least value; null is no limit.
@@ -140,6 +144,18 @@ class Probe(L.Callback, ABC):
 
     # -- when
 
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Find out what tells this probe from others of its class."""
+        # the trainer sets `callbacks` through a connector, which its annotations do not show
+        listed: list[L.Callback] = getattr(trainer, "callbacks")
+        others = [o for o in listed if type(o) is type(self) and o is not self]
+        others = [o for o in others if isinstance(o, Probe) and o.figures == self.figures]
+        self._apart = {
+            key: value
+            for key, value in self.settings.items()
+            if any(other.settings[key] != value for other in others)
+        }
+
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse what cannot work before any long work."""
         self.require(pl_module, _datamodule(trainer))
@@ -164,8 +180,11 @@ class Probe(L.Callback, ABC):
         if epoch < 0 or not due or epoch in self._epochs_done:
             return
         data = cast(AttackData, _datamodule(trainer))  # required when the fit started
-        results = self.run_once(module, data, Path(trainer.default_root_dir), epoch)
-        module.log_dict(metrics_of(results), batch_size=1, add_dataloader_idx=False)
+        with stoppable(trainer):
+            results = self.run_once(module, data, Path(trainer.default_root_dir), epoch)
+        told = "".join(f"/{key}={value}" for key, value in self._apart.items())
+        metrics = {name + told: value for name, value in metrics_of(results).items()}
+        module.log_dict(metrics, batch_size=1, add_dataloader_idx=False)
         self._epochs_done.add(epoch)
 
     # -- how
@@ -190,7 +209,7 @@ class Probe(L.Callback, ABC):
         outcomes = self._work(visit, journal)
         results = [self._stamp(result, visit) for o in outcomes for result in o.results]
         results += [self._failure(o, visit) for o in outcomes if o.error]
-        if _rank() == 0:
+        if rank() == 0:
             journal.publish(results)
         self._report(results, epoch, time.monotonic() - started)
         return results
@@ -202,9 +221,10 @@ class Probe(L.Callback, ABC):
             visit.module, seed=item_seed(*seed_parts), audit=self.audit_isolation, name=self.name
         ):
             stages = self.plan(visit)
+        meet()
         for stage in stages:
-            mine = stage[_rank() :: _world_size()]
-            outcomes += _gather([self._one(item, visit, journal) for item in mine])
+            mine = stage[rank() :: world_size()]
+            outcomes += gather([self._one(item, visit, journal) for item in mine])
             if any(outcome.error for outcome in outcomes):
                 break
         return outcomes
@@ -217,14 +237,27 @@ class Probe(L.Callback, ABC):
         try:
             with isolated(visit.module, seed=seed, audit=self.audit_isolation, name=self.name):
                 results = self.measure(item, replace(visit, seed=seed))
+                results = [self._in_time(result, visit) for result in results]
         except Exception as error:  # every failure of an attack must leave the training standing
             return _Outcome(item, error=f"{type(error).__name__}: {error}")
         journal.write(item, results)
         return _Outcome(item, tuple(results))
 
+    def _in_time(self, result: Result, visit: Visit) -> Result:
+        if time.monotonic() <= visit.deadline:
+            return result
+        over = f"over its budget of {self.max_seconds:g} s"
+        return replace(result, note=f"{result.note}; {over}" if result.note else over)
+
     def _stamp(self, result: Result, visit: Visit) -> Result:
         module = visit.module
-        return replace(result, seed=_seed(module), epoch=visit.epoch, policy=_policy(module))
+        return replace(
+            result,
+            seed=_seed(module),
+            epoch=visit.epoch,
+            policy=_policy(module),
+            attack={**self._apart, **result.attack},
+        )
 
     def _failure(self, outcome: _Outcome, visit: Visit) -> Result:
         note = f"{outcome.item}: {outcome.error}"
@@ -236,13 +269,20 @@ class Probe(L.Callback, ABC):
         figures = ", ".join(
             f"{k.rsplit('/', 1)[-1]} {v:.3f}" for k, v in metrics_of(results).items()
         )
-        rank_zero_info(f"{self.name}: epoch {epoch}, {seconds:.1f} s: {figures}")
+        over = seconds > self.max_seconds
+        budget = f", over its budget of {self.max_seconds:g} s" if over else ""
+        rank_zero_info(f"{self.name}: epoch {epoch}, {seconds:.1f} s{budget}: {figures}")
         for note in failures:
             rank_zero_warn(f"{self.name} failed at epoch {epoch}, {note}")
         if failures and self.on_error == "stop":
             raise ProbeError(failures[0], where=self.name, remedy="see above, or on_error: warn")
 
     # -- state
+
+    @property
+    def figures(self) -> str:
+        """Return what the names of its figures begin with, after ``attack/``."""
+        return self.name
 
     @property
     def settings(self) -> dict[str, Scalar]:
@@ -320,25 +360,3 @@ def _require_data(datamodule: object) -> AttackData:
 
 def _datamodule(trainer: L.Trainer) -> object:
     return getattr(trainer, "datamodule", None)
-
-
-def _distributed() -> bool:
-    return dist.is_available() and dist.is_initialized()
-
-
-def _rank() -> int:
-    return dist.get_rank() if _distributed() else 0
-
-
-def _world_size() -> int:
-    return dist.get_world_size() if _distributed() else 1
-
-
-def _gather(outcomes: list[_Outcome]) -> list[_Outcome]:
-    """Return every rank's outcomes on every rank, in the order of the items."""
-    if not _distributed():
-        return outcomes
-    shares: list[list[_Outcome]] = [[] for _ in range(_world_size())]
-    dist.all_gather_object(shares, outcomes)
-    longest = max(map(len, shares))
-    return [share[i] for i in range(longest) for share in shares if i < len(share)]

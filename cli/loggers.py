@@ -4,12 +4,13 @@ import json
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import wandb
-from lightning.pytorch.loggers import Logger, WandbLogger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.loggers.logger import rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -103,6 +104,8 @@ class PrivateWandbLogger(WandbLogger):
             log_model=False,
             settings=private_settings(mode),
         )
+        # the parent hands it over in any case, and every run would begin with a warning of it
+        self._wandb_init.pop("anonymous", None)
         self.mode = mode
         self._lost = False
 
@@ -145,12 +148,80 @@ class PrivateWandbLogger(WandbLogger):
         except (OSError, wandb.Error) as error:
             logger.warning("W&B is lost (%s); metrics.jsonl is complete", error)
         self._experiment = None
+        # W&B's own log is never uploaded, but it tells the paths of this machine
+        for log in Path(self.save_dir or ".").glob("wandb/*/logs/debug*.log"):
+            log.unlink()
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace) -> None:
         """Log the settings, without the paths of this machine."""
-        settings = params if isinstance(params, dict) else vars(params)
-        super().log_hyperparams(without_paths(settings))
+        super().log_hyperparams(_shareable(params))
+
+
+class PrivateCSVLogger(CSVLogger):
+    """``metrics.csv``, and the settings beside it without the paths of this machine."""
+
+    @rank_zero_only
+    def log_hyperparams(self, params: dict[str, Any] | Namespace | None = None) -> None:
+        """Log the settings, without the paths of this machine."""
+        super().log_hyperparams(_shareable(params or {}))
+
+
+class PrivateTensorBoardLogger(TensorBoardLogger):
+    """TensorBoard without the name of the machine, which its files carry in their names."""
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:  # noqa: ANN401 - the parent's type
+        """Return the writer, made at the first call."""
+        with _nameless_machine():
+            return super().experiment
+
+    @rank_zero_only
+    def log_hyperparams(
+        self,
+        params: dict[str, Any] | Namespace,
+        metrics: dict[str, Any] | None = None,
+        step: int | None = None,
+    ) -> None:
+        """Log the settings, without the paths of this machine."""
+        super().log_hyperparams(_shareable(params), metrics, step)
+
+
+@contextmanager
+def _nameless_machine() -> Iterator[None]:
+    """Let TensorBoard's writer ask for the machine's name, and learn nothing."""
+    from tensorboard.summary.writer import event_file_writer  # type: ignore[import-untyped]
+
+    known = event_file_writer.socket
+    event_file_writer.socket = Namespace(gethostname=lambda: "redacted")
+    try:
+        yield
+    finally:
+        event_file_writer.socket = known
+
+
+def refuse_open(listed: Iterable[Logger]) -> None:
+    """Refuse Lightning's own W&B logger, whose ``settings:`` put a run online unasked.
+
+    Raises:
+        ConfigError: If a plain `WandbLogger` is among them.
+    """
+    if any(isinstance(each, WandbLogger) and not _is_private(each) for each in listed):
+        raise ConfigError(
+            "WandbLogger tells W&B of this machine, and its settings can put the run online",
+            where="trainer.logger",
+            remedy="leave it out: --run.wandb offline (or online) logs to W&B",
+        )
+
+
+def _is_private(logger: Logger) -> bool:
+    return isinstance(logger, PrivateWandbLogger)
+
+
+def _shareable(params: dict[str, Any] | Namespace) -> dict[str, Any]:
+    settings = params if isinstance(params, dict) else vars(params)
+    return {key: without_paths(value) for key, value in settings.items()}
 
 
 def private_settings(mode: Literal["offline", "online"]) -> wandb.Settings:

@@ -25,6 +25,17 @@ COMMANDS = {
     "prepare": ("cli.commands", "prepare tiny, reader, canaries: make what studies start from"),
 }
 
+SURROUNDINGS = {
+    # tokenizers fork with loader workers, and warn about it at every worker otherwise
+    "TOKENIZERS_PARALLELISM": "false",
+    # nothing is told to anybody: neither what is used, nor what crashed
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "WANDB_ERROR_REPORTING": "false",
+    "FLWR_TELEMETRY_ENABLED": "0",
+}
+"""What the libraries are told before the first of them is imported, unless the user says else."""
+
 _RUNS = ("fit", "validate", "test", "predict", "attack")
 
 
@@ -60,8 +71,8 @@ def _dispatch(words: Sequence[str]) -> None:
         what = "option" if command.startswith("-") else "command"
         hint = nearest(command, COMMANDS) or f"commands: {', '.join(COMMANDS)}"
         fail(f"unknown {what}: {command}", hint)
-    # tokenizers fork with loader workers, and warn about it at every worker otherwise
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    for name, value in SURROUNDINGS.items():
+        os.environ.setdefault(name, value)
     import_module(COMMANDS[command][0]).run(words)
 
 

@@ -1,132 +1,38 @@
-"""A run's folder: its name, what lies in it, and how a stopped run is found again."""
+"""What every run has: loggers, callbacks, its settings in a file, and a name for later stages."""
 
 import os
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import lightning as L
 import yaml
 from jsonargparse import Namespace
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger
 
 from callbacks.export import Export
+from callbacks.run_checkpoint import RunCheckpoint
 from callbacks.step_seed import StepSeed
 from lightning_modules.base import TrainedOnly
-from qpriv.errors import ConfigError
 from qpriv.result import read_results
 
-from .loggers import JsonLogger, PrivateWandbLogger
-
-LAST = Path("checkpoints", "last.ckpt")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Where a run writes and which dashboards follow it.
-
-    Args:
-        root: Folder of all runs. A run is ``<root>/<config name>-<time>``, unless
-            ``trainer.default_root_dir`` names its folder.
-        name: Name in place of the configuration file's.
-        csv: Also write ``csv/metrics.csv``.
-        tensorboard: Also write TensorBoard files.
-        wandb: Also write a W&B run; ``online`` uploads its figures.
-        project: W&B project.
-    """
-
-    root: str = "runs"
-    name: str | None = None
-    csv: bool = True
-    tensorboard: bool = True
-    wandb: Literal["off", "offline", "online"] = "offline"
-    project: str = "qpriv"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run: its folder, and the checkpoint it goes on from.
-
-    Args:
-        folder: Where it writes.
-        ckpt_path: Checkpoint to load or to go on from.
-        resumed: Whether the folder is that of a run that was stopped.
-    """
-
-    folder: Path
-    ckpt_path: str | None
-    resumed: bool = False
-
-
-def open_run(
-    options: RunOptions, command: str, name: str, folder: str | None, ckpt_path: str | None
-) -> Run:
-    """Choose the folder of a run; no folder that holds another run is ever written to.
-
-    ``ckpt_path`` is a file, ``last`` (go on with the newest stopped run of this name, or the one
-    in ``folder``), or ``auto`` (the same, or start afresh where there is none).
-
-    Raises:
-        ConfigError: If the folder holds a run, or there is nothing to go on with.
-    """
-    name = options.name or name
-    if ckpt_path in {"last", "auto"} and command == "fit":
-        found = _stopped(Path(options.root), name, folder)
-        if found is not None:
-            return Run(found, str(found / LAST), resumed=True)
-        if ckpt_path == "last":
-            raise ConfigError(
-                f"there is no run of {name} to go on with",
-                where=folder or options.root,
-                remedy="leave --ckpt_path out, or say auto",
-            )
-        if folder is not None:
-            return Run(Path(folder), None)
-        ckpt_path = None
-    if ckpt_path is not None and not Path(ckpt_path).is_file():
-        raise ConfigError(
-            f"there is no checkpoint {ckpt_path}",
-            where="--ckpt_path",
-            remedy="give a file, or with fit: last or auto",
-        )
-    return Run(_fresh(options, command, name, folder), ckpt_path)
-
-
-def _fresh(options: RunOptions, command: str, name: str, folder: str | None) -> Path:
-    if folder is None:
-        label = name if command == "fit" else f"{name}-{command}"
-        stem = Path(options.root) / f"{label}-{time.strftime('%Y%m%d-%H%M%S')}"
-        tries = [stem, *(stem.with_name(f"{stem.name}-{number}") for number in range(2, 100))]
-        return next(path for path in tries if not path.exists())
-    if (Path(folder) / "config.yaml").exists():
-        raise ConfigError(
-            f"{folder} holds a run already",
-            where="--trainer.default_root_dir",
-            remedy="choose another folder, or go on with it by --ckpt_path last",
-        )
-    return Path(folder)
-
-
-def _stopped(root: Path, name: str, folder: str | None) -> Path | None:
-    if folder is not None:
-        return Path(folder) if (Path(folder) / LAST).is_file() else None
-    # a time stamp is 15 characters, so that `vqa` does not find runs of `vqa_dtp`
-    pattern = f"{name}-{'[0-9]' * 8}-{'[0-9]' * 6}*"
-    runs = [path for path in root.glob(pattern) if (path / LAST).is_file()]
-    return max(runs, key=lambda path: (path / LAST).stat().st_mtime, default=None)
+from .loggers import (
+    JsonLogger,
+    PrivateCSVLogger,
+    PrivateTensorBoardLogger,
+    PrivateWandbLogger,
+)
+from .run_folder import LAST, SETTINGS, RunOptions
 
 
 def loggers(options: RunOptions, folder: Path) -> list[Logger]:
     """Return the run's loggers; the first says where checkpoints lie."""
     chosen: list[Logger] = [JsonLogger(folder)]
     if options.csv:
-        chosen.append(CSVLogger(folder, name="csv", version=""))
+        chosen.append(PrivateCSVLogger(folder, name="csv", version=""))
     if options.tensorboard:
-        chosen.append(TensorBoardLogger(folder, name="tensorboard", version=""))
+        chosen.append(PrivateTensorBoardLogger(folder, name="tensorboard", version=""))
     if options.wandb != "off":
         chosen.append(PrivateWandbLogger(folder, options.project, options.wandb))
     return chosen
@@ -134,7 +40,7 @@ def loggers(options: RunOptions, folder: Path) -> list[Logger]:
 
 def standard_callbacks(module: L.LightningModule, folder: Path) -> list[L.Callback]:
     """Return what every run has: seeding by step, checkpoints, the export of what was trained."""
-    best = ModelCheckpoint(
+    best = RunCheckpoint(
         folder / LAST.parent,
         filename="best",
         monitor=module.monitor if isinstance(module, TrainedOnly) else None,
@@ -142,7 +48,7 @@ def standard_callbacks(module: L.LightningModule, folder: Path) -> list[L.Callba
         enable_version_counter=False,
     )
     # apart from `best`: a checkpoint callback writes its `last` only when it has a new best
-    last = ModelCheckpoint(folder / LAST.parent, filename=LAST.stem, enable_version_counter=False)
+    last = RunCheckpoint(folder / LAST.parent, filename=LAST.stem, enable_version_counter=False)
     return [StepSeed(), ResumeRun(folder), Export(str(folder)), best, last]
 
 
@@ -162,7 +68,9 @@ class ResumeRun(L.Callback):
             return
         for logger in trainer.loggers:
             if isinstance(logger, JsonLogger):
-                logger.rewind(trainer.global_step)
+                # the very number that lines carry: a paradigm may take several optimiser steps
+                # for a batch, or none
+                logger.rewind(trainer.fit_loop.epoch_loop._batches_that_stepped)
         path = self.folder / "results.jsonl"
         if path.is_file():
             results = read_results(path)
@@ -196,7 +104,7 @@ class SaveRunConfig(SaveConfigCallback):
         """Write the settings; called on the first process only."""
         self.folder.mkdir(parents=True, exist_ok=True)
         text = self.parser.dump(self.config, skip_none=False)
-        path = self.folder / "config.yaml"
+        path = self.folder / SETTINGS
         if path.exists():
             path = path.with_name(f"config-{time.strftime('%Y%m%d-%H%M%S')}.yaml")
         draft = path.with_suffix(".part")

@@ -10,7 +10,10 @@ from typing import Any
 
 import lightning as L
 import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from tqdm import tqdm
 
 # the imports let a configuration name these classes without their modules
@@ -24,9 +27,11 @@ from lightning_modules.base import TrainedOnly
 from qpriv.errors import CheckpointError, ConfigError
 
 from .attack import AttackTrainer
-from .errors import typed
+from .errors import Terminated, typed
+from .loggers import refuse_open
 from .parser import reading
-from .run import Run, RunOptions, SaveRunConfig, loggers, mark_latest, open_run, standard_callbacks
+from .run import SaveRunConfig, loggers, mark_latest, standard_callbacks
+from .run_folder import Run, RunOptions, open_run
 
 CONFIGS = Path(__file__).parent / "configs"
 
@@ -80,17 +85,24 @@ class QprivCLI(LightningCLI):
         given = options.trainer
         if not given.fast_dev_run:
             own = loggers(options.run, self.run.folder) if given.logger is not False else []
-            listed = given.logger if isinstance(given.logger, list) else []
+            listed = [each for each in _as_list(given.logger) if isinstance(each, Logger)]
+            refuse_open(listed)
             kwargs["logger"] = [*own, *listed] or False
             self.save_config_kwargs = {"folder": str(self.run.folder)}
             if self.subcommand == "fit":
                 self.trainer_defaults["callbacks"] = standard_callbacks(self.model, self.run.folder)
         kwargs["plugins"] = [AtomicCheckpointIO(), *_as_list(given.plugins)]
-        return super().instantiate_trainer(**kwargs)
+        try:
+            return super().instantiate_trainer(**kwargs)
+        except (MisconfigurationException, ValueError) as error:
+            # no such device, strategy or precision: a mistake of the user's, told as one
+            reason = " ".join(str(error).split())
+            raise ConfigError(reason, where="--trainer", remedy="see fit --help") from error
 
     def before_fit(self) -> None:
         """Say where the run goes."""
-        print(f"run folder: {self.run.folder}" + (" (goes on)" if self.run.resumed else ""))
+        if self.trainer.is_global_zero:
+            print(f"run folder: {self.run.folder}" + (" (goes on)" if self.run.resumed else ""))
 
     def after_fit(self) -> None:
         """Let later stages find this run by its name."""
@@ -109,6 +121,8 @@ def run(words: Sequence[str]) -> None:
     quiet()
     try:
         _run(words)
+    except SIGTERMException:
+        raise Terminated from None
     except SystemExit as leaving:
         # the trainer has stopped cleanly at Ctrl-C, and leaves with a code of its own
         if leaving.code == 1:
@@ -138,8 +152,8 @@ def quiet() -> None:
     """Silence what says nothing about the run: tips, device lists, deprecations of libraries."""
     os.environ.setdefault("WANDB_SILENT", "true")
     tell()
-    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
+    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_is_worth_telling)
     for pattern in (
         r".*isinstance\(treespec, LeafSpec\).*",
         r".*is_gradient_checkpointing.*",
@@ -153,6 +167,12 @@ def quiet() -> None:
         r".*The dirpath has changed from.*",
     ):
         warnings.filterwarnings("ignore", message=pattern)
+
+
+def _is_worth_telling(record: logging.LogRecord) -> bool:
+    """Return whether a line is a warning, or comes from a callback and not from the trainer."""
+    own = Path(L.__file__).parent in Path(record.pathname).parents
+    return record.levelno >= logging.WARNING or not own
 
 
 def tell() -> None:

@@ -1,5 +1,6 @@
 import getpass
 import json
+import os
 import platform
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 import wandb
 
 from cli.loggers import JsonLogger, PrivateWandbLogger, private_settings
+from cli.main import SURROUNDINGS, main
+from cli.run import RunOptions, loggers
 from qpriv.errors import ConfigError
 
 
@@ -85,3 +88,62 @@ def test_a_lost_dashboard_does_not_stop_the_run(tmp_path, monkeypatch, caplog):
 def test_the_mode_is_set_in_code():
     assert private_settings("offline").mode == "offline"
     assert private_settings("online").mode == "online"
+
+
+def test_no_dashboard_tells_machine_or_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "planted-host")
+    run = tmp_path / "ada" / "run"
+    run.mkdir(parents=True)
+    settings = {"data": {"root": str(tmp_path / "ada" / "patients")}, "rank": 4}
+    chosen = loggers(RunOptions(wandb="offline"), run)
+    for logger in chosen:
+        logger.log_hyperparams(settings)
+        logger.log_metrics({"epoch": 0.0, "attack/fora/psnr": 21.5}, 3)
+        logger.save()
+        logger.finalize("success")
+
+    files = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert sum(b"attack/fora/psnr" in content for content in files.values()) == len(chosen) == 4
+    assert any(b"patients" in content for content in files.values())
+    told = [p for p, content in files.items() if b"planted-host" in content or b"/ada" in content]
+    assert told == []
+    assert [path for path in files if "planted-host" in path.name] == []
+
+
+PLAIN = "trainer: {logger: {class_path: lightning.pytorch.loggers.WandbLogger, init_args: %s}}"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("{offline: true}", "its settings can put the run online"),
+        ("{offline: true, settings: {mode: online}}", "not accepted"),
+    ],
+)
+def test_a_configuration_cannot_put_a_run_online(given, told, tmp_path, monkeypatch, capsys):
+    def called(**_):
+        raise AssertionError("W&B was started")
+
+    monkeypatch.setattr(wandb, "init", called)
+    monkeypatch.chdir(tmp_path)
+    Path("plain.yaml").write_text(PLAIN % given)
+    with pytest.raises(SystemExit) as leaving:
+        main(["fit", "--config=tiny/sensitivity_teacher.yaml", "--config=plain.yaml"])
+    assert leaving.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_environment_cannot_put_a_run_online(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    logger = PrivateWandbLogger(tmp_path / "run")
+    assert logger.experiment.offline
+    logger.finalize("success")
+
+
+def test_libraries_are_told_to_send_nothing(monkeypatch, tmp_path):
+    for name in SURROUNDINGS:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path / "nothing")])
+    assert {os.environ[name] for name in ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY")} == {"1"}
+    assert os.environ["WANDB_ERROR_REPORTING"] == "false"

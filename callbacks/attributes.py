@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from callbacks.probe import Probe, Visit
+from callbacks.sides import Sides
 from qpriv.attacks.attributes import THREAT, Evidence, attribute_report, pooled
 from qpriv.attacks.observation import observe
 from qpriv.attacks.side_channel import Target
@@ -57,22 +58,20 @@ class AttributeProbe(Probe):
     def measure(self, item: str, visit: Visit) -> list[Result]:
         """Train the probes of one cut and score them on private samples."""
         cut = int(item.removeprefix("cut="))
-        known = list(visit.data.auxiliary())[: self.auxiliary_samples]
-        private = list(visit.data.targets())[: self.max_samples]
-        if not known or not private:
-            raise ConfigError("no auxiliary or no target samples", remedy="check the data module")
-        sides = [self._evidence(visit, samples, cut) for samples in (known, private)]
+        sides = Sides.of(visit.data, known=self.auxiliary_samples, private=self.max_samples)
+        known, private = (
+            self._evidence(visit, samples, cut) for samples in (sides.known, sides.private)
+        )
         report = [
             result
             for target in self.targets
-            for result in attribute_report(target, sides[0], sides[1], seed=visit.seed)
+            for result in attribute_report(target, known, private, seed=visit.seed)
         ]
-        origin = f"{private[0].dataset}/{private[0].split}"
         return [
             replace(
                 result,
                 name=f"attack/attributes/{result.name}",
-                dataset=origin,
+                dataset=sides.origin,
                 attack={**THREAT.settings(), "cut": cut, **result.attack},
             )
             for result in report

@@ -10,13 +10,13 @@ import torch
 from callbacks.journal import save_state
 from callbacks.media import picture_grid, save_picture
 from callbacks.probe import Probe, Visit
+from callbacks.sides import Sides
 from qpriv.attacks.alignment import Alignment
 from qpriv.attacks.fora import Client, Fora, Training
 from qpriv.attacks.observation import (
     Observation,
     Scenes,
     observe,
-    one_per_image,
     public_client,
     scenes,
 )
@@ -26,7 +26,6 @@ from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.boundary.crossing import check_cut
 from qpriv.datasets.sample import VQASample
-from qpriv.errors import ConfigError
 from qpriv.result import Result
 
 PICTURES = 8
@@ -96,14 +95,13 @@ class ForaProbe(Probe):
     def measure(self, item: str, visit: Visit) -> list[Result]:
         """Train the inverter of one cut further, and score it."""
         cut = int(item.removeprefix("cut="))
-        known = one_per_image(visit.data.auxiliary())[: self.auxiliary_samples]
-        private = one_per_image(visit.data.targets())[: self.max_samples]
-        if not known or not private:
-            raise ConfigError("no auxiliary or no target scenes", remedy="check the data module")
-        auxiliary = scenes(visit.victim.model, known, self.patch_size)
-        seen = self._observe(visit, private, cut)
-        attack = self._trained(visit, cut, known, auxiliary, seen)
-        truth = scenes(visit.victim.model, private, self.patch_size)
+        sides = Sides.of(
+            visit.data, known=self.auxiliary_samples, private=self.max_samples, one_each=True
+        )
+        auxiliary = scenes(visit.victim.model, sides.known, self.patch_size)
+        seen = self._observe(visit, sides.private, cut)
+        attack = self._trained(visit, cut, sides.known, auxiliary, seen)
+        truth = scenes(visit.victim.model, sides.private, self.patch_size)
         restored = attack.invert(seen)
         floors = Floors.of(auxiliary)
         regions = truth.regions(seen.kept, seen.grid)
@@ -115,7 +113,7 @@ class ForaProbe(Probe):
             report += reidentification_report(restored, truth, gallery, regions.kept)
         if self.log_private:
             self._save_pictures(visit, cut, truth, restored)
-        return [self._named(result, attack, cut, private[0]) for result in report]
+        return [self._named(result, attack, cut, sides.origin) for result in report]
 
     def _trained(
         self,
@@ -147,7 +145,7 @@ class ForaProbe(Probe):
         victim = visit.victim
         return observe(victim.model, victim.policy, samples, cut, encode=victim.encode)
 
-    def _named(self, result: Result, attack: Fora, cut: int, sample: VQASample) -> Result:
+    def _named(self, result: Result, attack: Fora, cut: int, origin: str) -> Result:
         settings = {
             **attack.threat_model.settings(),
             "client": self.client,
@@ -159,7 +157,7 @@ class ForaProbe(Probe):
         return replace(
             result,
             name=f"attack/{self.figures}/{result.name}",
-            dataset=f"{sample.dataset}/{sample.split}",
+            dataset=origin,
             attack=settings,
             note=result.note or ("short attacker" if attack.short else ""),
         )

@@ -13,10 +13,11 @@ from torch import Tensor
 from callbacks.journal import save_state
 from callbacks.media import picture_grid, save_picture
 from callbacks.probe import Probe, Visit
+from callbacks.sides import Sides
 from qpriv.attacks.detector import SplitGuard
 from qpriv.attacks.fsha import Fsha, HijackTraining
 from qpriv.attacks.hijacking import HijackedClient, HijackingServer, hijacked_client
-from qpriv.attacks.observation import observe, one_per_image, scenes
+from qpriv.attacks.observation import Observation, observe, scenes
 from qpriv.attacks.query import QueryAccess
 from qpriv.attacks.reconstruction import Floors, reconstruction_report
 from qpriv.attacks.residual import residual_report
@@ -107,20 +108,21 @@ class FshaProbe(Probe):
         """Go on with the hijacked training, and score what it lets the attacker see."""
         cut = int(item.removeprefix("cut="))
         model = visit.victim.model
-        known = one_per_image(visit.data.auxiliary())[: self.auxiliary_samples]
-        private = one_per_image(visit.data.targets())[: self.max_samples]
+        sides = Sides.of(
+            visit.data, known=self.auxiliary_samples, private=self.max_samples, one_each=True
+        )
         tasks = list(visit.data.nonmembers())[: self.max_samples]
-        if not known or not private or not tasks:
-            raise ConfigError("no auxiliary, target or unseen samples", remedy="check the data")
-        auxiliary = scenes(model, known, self.patch_size)
-        truth = scenes(model, private, self.patch_size)
+        if not tasks:
+            raise ConfigError("no unseen samples to answer", remedy="check the data module")
+        auxiliary = scenes(model, sides.known, self.patch_size)
+        truth = scenes(model, sides.private, self.patch_size)
         honest = self._right(visit, tasks)
         with self._twin(visit, cut, auxiliary.pictures) as client:
             attack, guard = client.server.attack, client.guard
             client.train(list(visit.data.members()), self.steps, deadline=visit.deadline)
             save_state(client.state_dict(), visit.path(f"hijack-cut={cut}.pt"))
             hijacked = self._right(visit, tasks)
-            seen = observe(model, visit.victim.policy, private, cut, encode=visit.victim.encode)
+            seen = self._observe(visit, sides.private, cut)
         restored = attack.invert(seen)
         regions = truth.regions(seen.kept, seen.grid)
         report = reconstruction_report(restored, truth, regions, Floors.of(auxiliary))
@@ -133,7 +135,7 @@ class FshaProbe(Probe):
             report.append(_score(guard))
         if self.log_private:
             self._save_pictures(visit, cut, truth.pictures, restored)
-        return [self._named(result, attack, cut, private[0]) for result in report]
+        return [self._named(result, attack, cut, sides.origin) for result in report]
 
     @contextmanager
     def _twin(self, visit: Visit, cut: int, pictures: Tensor) -> Iterator[HijackedClient]:
@@ -155,17 +157,21 @@ class FshaProbe(Probe):
                 client.load_state_dict(torch.load(carried, weights_only=True))
             yield client
 
+    def _observe(self, visit: Visit, samples: Sequence[VQASample], cut: int) -> Observation:
+        victim = visit.victim
+        return observe(victim.model, victim.policy, samples, cut, encode=victim.encode)
+
     def _right(self, visit: Visit, tasks: Sequence[VQASample]) -> NDArray[np.float64]:
         """Return whether the model, with the adapter that is active, prefers the gold answers."""
         victim = visit.victim
         access = QueryAccess(victim.model, victim.policy, encode=victim.encode, seed=visit.seed)
         return access.score(tasks).correct
 
-    def _named(self, result: Result, attack: Fsha, cut: int, sample: VQASample) -> Result:
+    def _named(self, result: Result, attack: Fsha, cut: int, origin: str) -> Result:
         return replace(
             result,
             name=f"attack/fsha/{result.name}",
-            dataset=f"{sample.dataset}/{sample.split}",
+            dataset=origin,
             attack={
                 **attack.threat_model.settings(),
                 "cut": cut,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from callbacks.probe import Probe, Visit
+from callbacks.sides import Sides
 from qpriv.attacks.side_channel import (
     VIEWS,
     SideChannel,
@@ -16,7 +17,6 @@ from qpriv.attacks.side_channel import (
 from qpriv.attacks.threat import Positions
 from qpriv.boundary.padding import check_bucket
 from qpriv.datasets.sample import VQASample
-from qpriv.errors import ConfigError
 from qpriv.result import Result
 
 
@@ -61,19 +61,16 @@ class SideChannelProbe(Probe):
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
         """Learn on the attacker's samples and tell the targets of the private ones."""
-        known = list(visit.data.auxiliary())[: self.auxiliary_samples]
-        private = list(visit.data.targets())[: self.max_samples]
-        if not known or not private:
-            raise ConfigError("no auxiliary or no target samples", remedy="check the data module")
+        sides = Sides.of(visit.data, known=self.auxiliary_samples, private=self.max_samples)
         report = side_channel_report(
-            known,
-            self._watched(visit, known),
-            private,
-            self._watched(visit, private),
+            sides.known,
+            self._watched(visit, sides.known),
+            sides.private,
+            self._watched(visit, sides.private),
             bucket=self.bucket,
             seed=visit.seed,
         )
-        return [self._named(result, private[0]) for result in report]
+        return [self._named(result, sides.origin) for result in report]
 
     def _watched(self, visit: Visit, samples: Sequence[VQASample]) -> SideChannel:
         victim = visit.victim
@@ -85,11 +82,11 @@ class SideChannelProbe(Probe):
             positions_known=self.positions == "known",
         )
 
-    def _named(self, result: Result, sample: VQASample) -> Result:
+    def _named(self, result: Result, origin: str) -> Result:
         return replace(
             result,
             name=f"attack/side_channel/{result.name}",
-            dataset=f"{sample.dataset}/{sample.split}",
+            dataset=origin,
             attack={
                 **threat_model(_view(result.name), self.bucket).settings(),
                 "bucket": self.bucket,

@@ -19,12 +19,18 @@ from qpriv.models.batch import VQABatch
 from qpriv.paradigms import Federated, Run
 from qpriv.paradigms.adapter import export_adapters
 from qpriv.paradigms.exchange import Answers
-from qpriv.paradigms.remote import FederatedGuest, Guest, Snapshots, SplitGuest, terms_of
-from qpriv.paradigms.remote.federated_guest import LocalWork
+from qpriv.paradigms.remote import (
+    FederatedGuest,
+    Guest,
+    LocalWork,
+    Snapshots,
+    SplitGuest,
+    terms_of,
+)
 from qpriv.paradigms.split import Split, client_name
 from qpriv.paradigms.split_client import SplitClient
 from qpriv.result import Result, append_results
-from qpriv.transport import Identity, Link, client_peer
+from qpriv.transport import Link, client_peer
 
 from .loggers import JsonLogger
 from .parties import MIB, PartyCLI
@@ -91,7 +97,7 @@ def take_part(cli: PartyCLI) -> None:
     from qpriv.transport.grpc_link import GrpcLink
 
     peer = client_peer(cli.given("client"))
-    identity = Identity.read(cli.given("certificates"), peer)
+    identity = cli.identity(peer)
     limit = cli.given("max_message") * MIB
     module = cli.module_of_party()
     party = _Party(cli, module, lambda: GrpcLink(cli.given("server"), identity, limit))

@@ -14,9 +14,9 @@ from qpriv.errors import ConfigError
 from qpriv.paradigms import Federated, SplitLearning
 from qpriv.paradigms.adapter import export_adapters
 from qpriv.paradigms.exchange import BodyServer, Server, SplitServer
-from qpriv.paradigms.federated import load_weights, named_weights
 from qpriv.paradigms.remote import FederatedHost, Host, Snapshots, SplitHost, terms_of
 from qpriv.paradigms.split import SERVER, Split
+from qpriv.paradigms.weights import load_weights, named_weights
 from qpriv.transport import SERVER_NAME, Identity
 
 from .parser import reading
@@ -45,7 +45,7 @@ class PartyCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add what only parties need."""
-        parser.add_argument("--certificates", type=Path, required=True, help="folder of PEM files")
+        parser.add_argument("--certificates", type=Path, default=None, help="folder of PEM files")
         parser.add_argument("--max_message", type=int, default=256, help="largest message, MiB")
         parser.add_argument("--out", type=Path, default=None, help="where this party writes")
         if self.command == "server":
@@ -67,6 +67,21 @@ class PartyCLI(LightningCLI):
         """Return where this party writes."""
         label = self.command if self.command == "server" else f"client{self.given('client')}"
         return self.given("out") or Path("runs") / f"{self.name}-{label}"
+
+    def identity(self, name: str) -> Identity:
+        """Return the certificate of a party of this run.
+
+        Raises:
+            ConfigError: If a file of it is missing.
+        """
+        folder: Path | None = self.given("certificates")
+        if folder is None:
+            raise ConfigError(
+                "no certificates are given",
+                where="--certificates",
+                remedy="give a folder with ca.pem, and the party's own .pem and .key",
+            )
+        return Identity.read(folder, name)
 
     def module_of_party(self) -> VQAModule:
         """Return the module, its model loaded onto the trainer's device.
@@ -124,7 +139,7 @@ def serve(cli: PartyCLI) -> None:
     """Serve a run until all of its clients are done."""
     from qpriv.transport.grpc_link import GrpcServer
 
-    identity = Identity.read(cli.given("certificates"), SERVER_NAME)
+    identity = cli.identity(SERVER_NAME)
     if cli.given("rounds") < 1:
         raise ConfigError(f"rounds is {cli.given('rounds')}", remedy="choose 1 or more")
     module = cli.module_of_party()
@@ -148,7 +163,7 @@ def _host(cli: PartyCLI, module: VQAModule) -> Host:
     """Return the server of a run, which keeps its own layers of the model and nothing else."""
     paradigm, model, rounds = module.paradigm, module.model, cli.given("rounds")
     terms = terms_of(module.frozen_identity()["backbone"], paradigm, module.recipe, module.seed)
-    steps = _steps(cli, module)
+    steps = steps_of(cli, module)
     length = {"rounds": str(rounds), "steps": str(steps)}
     snapshots = Snapshots(cli.out / "rounds", {**terms, **length})
     if isinstance(paradigm, Federated):
@@ -170,7 +185,7 @@ def _host(cli: PartyCLI, module: VQAModule) -> Host:
     return SplitHost(server, terms, paradigm.num_clients, rounds, snapshots, module.seed)
 
 
-def _steps(cli: PartyCLI, module: VQAModule) -> int:
+def steps_of(cli: PartyCLI, module: VQAModule) -> int:
     """Return how many optimiser steps the schedule spans.
 
     Raises:

@@ -1,71 +1,32 @@
 """Federated learning: every client has the whole model and its own data; adapters are averaged."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import SGD, Optimizer
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LRScheduler
 
-from qpriv.boundary import Direction, Kind, Transcript
 from qpriv.errors import ConfigError
 from qpriv.models.batch import VQABatch
 from qpriv.models.vision_language import VisionLanguageModel
 
+from . import ranks
 from .averaging import AverageName, average_factors, average_products, product_error
 from .centralized import StepReport, accumulate_gradients
 from .clipping import scale_gradients, square_norm
+from .fedavg import FedAvg, RoundOutcome, coming_rates, round_transcript
 from .paradigm import Paradigm, Run, merge_reports
 from .partition import PartitionName
 from .recipe import LoraRecipe
 from .seeding import preserved_random, seed_step
+from .weights import load_weights, named_weights, overwrite, trained
+
+__all__ = ("FedAvg", "Federated", "RoundOutcome", "load_weights", "named_weights")
 
 LocalOptimizer = Literal["adamw", "sgd"]
-
-_WHOLE_MODEL = 0
-"""Cut at which adapters are recorded: nothing is cut, all of it crosses."""
-
-
-class FedAvg(Optimizer):
-    """The server's side of a round: its learning rate is what clients train with, its step takes
-    over their mean.
-    """  # noqa: D205
-
-    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float) -> None:
-        super().__init__(parameters, {"lr": learning_rate})
-        self.mean: Sequence[Tensor] = ()
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Overwrite the weights by the mean of the round."""
-        loss = None if closure is None else closure()
-        for weight, mean in zip(self.param_groups[0]["params"], self.mean, strict=True):
-            weight.copy_(mean)
-        return loss
-
-
-@dataclass(frozen=True)
-class RoundOutcome:
-    """What a round came to.
-
-    Args:
-        mean: The new adapter.
-        reports: Local training by client; of this process's clients only.
-        weights: Samples that each client of the round trained on.
-        error: Distance of the new adapter's updates from the mean of the clients' updates, as a
-            share of it.
-        transcript: What the server saw: adapters, and the number of samples behind each.
-    """
-
-    mean: dict[str, Tensor]
-    reports: dict[int, StepReport]
-    weights: dict[int, int]
-    error: float
-    transcript: Transcript
 
 
 class Federated(Paradigm):
@@ -119,7 +80,7 @@ class Federated(Paradigm):
 
     def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
         """Return the server's optimiser."""
-        self._server = FedAvg(_trained(model), recipe.learning_rate)
+        self._server = FedAvg(trained(model), recipe.learning_rate)
         return self._server
 
     def step(
@@ -136,7 +97,7 @@ class Federated(Paradigm):
         if len(self._pending) < self.local_steps and not last:
             return None
         batches, self._pending = self._pending, []
-        outcome = self.train_round(run, batches, _rates(scheduler, len(batches)))
+        outcome = self.train_round(run, batches, coming_rates(scheduler, len(batches)))
         self._server.mean = list(outcome.mean.values())
         optimizer.step()
         for _ in batches:
@@ -160,9 +121,9 @@ class Federated(Paradigm):
             rates: The learning rate of each local step.
             store: Keep the adapters in the transcript and not only their sizes.
         """
-        parameters = _trained(run.model)
+        parameters = trained(run.model)
         start = named_weights(run.model)
-        clients, rank, world = self.clients_of_round(run.seed), _rank(), _world()
+        clients, rank, world = self.clients_of_round(run.seed), ranks.rank(), ranks.world()
         adapters: list[dict[str, Tensor]] = []
         counts, reports = {}, {}
         for place, client in enumerate(clients):
@@ -173,11 +134,11 @@ class Federated(Paradigm):
                 count.fill_(0 if report is None else report.samples)
                 if report is not None:
                     reports[client] = report
-            adapters.append(_from_rank(named_weights(run.model), place % world))
-            counts[client] = int(_broadcast(count, place % world))
-            _restore(parameters, list(start.values()))
+            adapters.append(ranks.broadcast_state(named_weights(run.model), place % world))
+            counts[client] = int(ranks.broadcast(count, place % world))
+            overwrite(parameters, list(start.values()))
         mean, error = self.averaged(start, adapters, list(counts.values()))
-        transcript = _transcript(start, adapters, counts, store)
+        transcript = round_transcript(start, adapters, counts, store)
         return RoundOutcome(mean, reports, counts, error, transcript)
 
     def clients_of_round(self, seed: int) -> list[int]:
@@ -213,7 +174,7 @@ class Federated(Paradigm):
         Returns:
             What it saw; None if none of the rows was its own.
         """
-        parameters = _trained(run.model)
+        parameters = trained(run.model)
         optimizer: Optimizer = run.recipe.optimizer(parameters)
         if self.local_optimizer == "sgd":
             optimizer = SGD(parameters, lr=run.recipe.learning_rate)
@@ -254,85 +215,3 @@ class Federated(Paradigm):
         # one adapter is its own mean; factoring it again would only rotate it
         mean = dict(states[0]) if len(states) == 1 else average(states, weights)
         return mean, product_error(mean, states, weights)
-
-
-def named_weights(model: VisionLanguageModel) -> dict[str, Tensor]:
-    """Return copies of the trained weights, named without the adapter, as in a PEFT folder."""
-    return {_peft_name(n): v.detach().clone() for n, v in _named_parameters(model)}
-
-
-@torch.no_grad()
-def load_weights(model: VisionLanguageModel, weights: Mapping[str, Tensor]) -> None:
-    """Overwrite the trained weights by what `named_weights` returned."""
-    for name, parameter in _named_parameters(model):
-        parameter.copy_(weights[_peft_name(name)])
-
-
-def _named_parameters(model: VisionLanguageModel) -> list[tuple[str, nn.Parameter]]:
-    return [(name, value) for name, value in model.named_parameters() if value.requires_grad]
-
-
-def _peft_name(name: str) -> str:
-    return name.removeprefix("llava.").replace(".default.weight", ".weight")
-
-
-def _trained(model: VisionLanguageModel) -> list[nn.Parameter]:
-    return [value for value in model.parameters() if value.requires_grad]
-
-
-@torch.no_grad()
-def _restore(parameters: Sequence[nn.Parameter], values: Sequence[Tensor]) -> None:
-    for parameter, value in zip(parameters, values, strict=True):
-        parameter.copy_(value)
-
-
-def _rates(scheduler: LRScheduler, count: int) -> list[float]:
-    """Return the learning rates of the coming steps, which the schedule has not taken yet."""
-    schedule = cast(LambdaLR, scheduler)
-    rate, share = schedule.base_lrs[0], schedule.lr_lambdas[0]
-    return [float(rate) * share(schedule.last_epoch + number) for number in range(count)]
-
-
-def _transcript(
-    start: dict[str, Tensor],
-    adapters: Sequence[dict[str, Tensor]],
-    counts: Mapping[int, int],
-    store: bool,
-) -> Transcript:
-    transcript = Transcript(store=store)
-    for client, adapter in zip(counts, adapters, strict=True):
-        transcript.client = client
-        for direction, state in ((Direction.DOWN, start), (Direction.UP, adapter)):
-            transcript.add(
-                _WHOLE_MODEL,
-                Kind.ADAPTER,
-                direction,
-                list(state.values()),
-                names=list(state),
-            )
-        samples = torch.tensor([counts[client]])
-        transcript.add(_WHOLE_MODEL, Kind.SCALAR, Direction.UP, [samples])
-    return transcript
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-
-
-def _world() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def _broadcast(tensor: Tensor, source: int) -> Tensor:
-    if _world() > 1:
-        dist.broadcast(tensor, source)
-    return tensor
-
-
-def _from_rank(state: dict[str, Tensor], source: int) -> dict[str, Tensor]:
-    """Return the weights that one process holds, on all of them, in one message."""
-    if _world() == 1:
-        return state
-    flat = _broadcast(torch.cat([value.flatten() for value in state.values()]), source)
-    pieces = torch.split(flat, [value.numel() for value in state.values()])
-    return {n: p.view_as(v) for (n, v), p in zip(state.items(), pieces, strict=True)}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -19,7 +18,7 @@ from qpriv.models.batch import VQABatch
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
 
-from . import centralized
+from . import centralized, ranks
 from .centralized import Encode, StepReport, answer_tokens
 from .partition import Partition, PartitionName, draw_partition
 from .recipe import LoraRecipe
@@ -213,17 +212,8 @@ class Centralized(Paradigm):
             optimizer,
             scheduler,
             run.backward,
-            mean_over_processes(answer_tokens(batch), run.model.device),
+            ranks.mean(answer_tokens(batch), run.model.device),
         )
-
-
-def mean_over_processes(number: int, device: torch.device) -> float:
-    """Return the mean of a number over all processes that train together."""
-    if not (dist.is_available() and dist.is_initialized()):
-        return number
-    total = torch.tensor(float(number), dtype=torch.float64, device=device)
-    dist.all_reduce(total)
-    return float(total) / dist.get_world_size()
 
 
 def merge_reports(reports: Sequence[StepReport]) -> StepReport:
@@ -239,8 +229,3 @@ def merge_reports(reports: Sequence[StepReport]) -> StepReport:
         sum(report.kept for report in reports),
         sum(report.samples for report in reports),
     )
-
-
-def size_of(state: Mapping[str, Tensor]) -> int:
-    """Return the bytes of named tensors."""
-    return sum(value.numel() * value.element_size() for value in state.values())

@@ -3,7 +3,7 @@
 from qpriv.boundary import CodecName
 
 from .partition import PartitionName
-from .split import Split
+from .turns import Split
 
 
 class UShapedSplit(Split):

@@ -8,6 +8,7 @@ from torch import Tensor
 from qpriv.datasets.sample import VQASample
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
+from qpriv.models.loading import DType
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms import Paradigm, Run
 from qpriv.paradigms.centralized import StepReport
@@ -36,11 +37,12 @@ class Remembering:
 
 @dataclass
 class Trained:
-    """What a fine-tune left: reports and gradients of every step, and the last weights."""
+    """What a fine-tune left: report, loss and gradients of every step, and the last weights."""
 
     model: VisionLanguageModel
     paradigm: Paradigm
     reports: list[StepReport | None] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
     gradients: list[dict[str, Tensor]] = field(default_factory=list)
     weights: dict[str, Tensor] = field(default_factory=dict)
 
@@ -56,9 +58,12 @@ def trained_weights(model: VisionLanguageModel) -> dict[str, Tensor]:
 
 
 def begin(
-    paradigm: Paradigm, recipe: LoraRecipe = RECIPE, samples: list[VQASample] | None = None
+    paradigm: Paradigm,
+    recipe: LoraRecipe = RECIPE,
+    samples: list[VQASample] | None = None,
+    dtype: DType = "float32",
 ) -> Run:
-    model = VisionLanguageModel.from_pretrained(str(random_backbone()))
+    model = VisionLanguageModel.from_pretrained(str(random_backbone()), dtype=dtype)
     paradigm.add_adapters(model, recipe, seed=5)
     paradigm.share_out(samples or random_samples(BATCH), seed=5)
     model.train()
@@ -81,7 +86,9 @@ def train(
     for number in range(steps):
         torch.manual_seed(number)
         last = number == steps - 1
-        result.reports.append(paradigm.step(run, batch, optimizer, scheduler, last=last))
+        report = paradigm.step(run, batch, optimizer, scheduler, last=last)
+        result.reports.append(report)
+        result.losses += [] if report is None else [report.loss]
         result.gradients.append(
             {
                 base_name(name): parameter.grad.clone()

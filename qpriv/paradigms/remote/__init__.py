@@ -4,6 +4,7 @@ from .federated_guest import FederatedGuest
 from .federated_host import FederatedHost
 from .guest import Guest
 from .host import Host
+from .local_client import LocalClient, LocalWork
 from .snapshots import Snapshots
 from .split_guest import SplitGuest
 from .split_host import SplitHost
@@ -14,6 +15,8 @@ __all__ = (
     "FederatedHost",
     "Guest",
     "Host",
+    "LocalClient",
+    "LocalWork",
     "Snapshots",
     "SplitGuest",
     "SplitHost",

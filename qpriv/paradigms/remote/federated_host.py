@@ -94,16 +94,25 @@ class FederatedHost(Host):
             for name, value in packet.tensors.items()
             if name.startswith(_ADAPTER)
         }
-        if given.keys() != self.adapter.keys():
-            names = sorted(given.keys() ^ self.adapter.keys())
-            raise TransportError(f"an adapter of {len(given)} weights, which differs by {names[0]}")
-        for name, own in self.adapter.items():
-            value = given[name]
-            if (value.shape, value.dtype) != (own.shape, own.dtype):
-                raise TransportError(f"{name} is {value.dtype} of shape {list(value.shape)}")
-            if not bool(torch.isfinite(value).all()):
-                raise TransportError(f"{name} holds numbers that are not finite")
-        return {name: given[name] for name in self.adapter}
+        return checked_adapter(given, self.adapter)
+
+
+def checked_adapter(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a client's adapter in the order of the server's own.
+
+    Raises:
+        TransportError: If names, shapes or types differ, or a number is not finite.
+    """
+    if given.keys() != own.keys():
+        names = sorted(given.keys() ^ own.keys())
+        raise TransportError(f"an adapter of {len(given)} weights, which differs by {names[0]}")
+    for name, expected in own.items():
+        value = given[name]
+        if (value.shape, value.dtype) != (expected.shape, expected.dtype):
+            raise TransportError(f"{name} is {value.dtype} of shape {list(value.shape)}")
+        if not bool(torch.isfinite(value).all()):
+            raise TransportError(f"{name} holds numbers that are not finite")
+    return {name: given[name] for name in own}
 
 
 def _samples(packet: Packet) -> int:

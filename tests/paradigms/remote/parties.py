@@ -11,22 +11,24 @@ from torch import Tensor
 
 from qpriv.boundary.parties import Segment, Tail
 from qpriv.models.batch import VQABatch
+from qpriv.models.loading import DType
 from qpriv.paradigms import Federated, Run, SplitLearning, UShapedSplit
 from qpriv.paradigms.exchange import Answers, BodyServer, Server, SplitServer
-from qpriv.paradigms.federated import named_weights
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.paradigms.remote import (
     FederatedGuest,
     FederatedHost,
     Guest,
+    LocalClient,
+    LocalWork,
     Snapshots,
     SplitGuest,
     SplitHost,
     terms_of,
 )
-from qpriv.paradigms.remote.federated_guest import LocalWork
 from qpriv.paradigms.split import SERVER, Split, adapter_parameters, client_name
 from qpriv.paradigms.split_client import SplitClient
+from qpriv.paradigms.weights import named_weights
 from qpriv.transport import InprocLink, Link, client_peer
 from tests.paradigms.runs import RECIPE, begin
 from tests.tiny_models import random_samples
@@ -38,8 +40,8 @@ Connect = Callable[[], Link]
 
 
 @cache
-def _fresh(kind: str, clients: int, dropout: float) -> Run:
-    return begin(paradigm_of(kind, clients), recipe_of(dropout), SAMPLES)
+def _fresh(kind: str, clients: int, dropout: float, dtype: DType) -> Run:
+    return begin(paradigm_of(kind, clients), recipe_of(dropout), SAMPLES, dtype)
 
 
 def paradigm_of(kind: str, clients: int = 1):
@@ -58,9 +60,9 @@ def recipe_of(dropout: float) -> LoraRecipe:
     return LoraRecipe(**{**vars(RECIPE), "dropout": dropout})
 
 
-def fresh(kind: str, clients: int = 1, dropout: float = 0.0) -> Run:
+def fresh(kind: str, clients: int = 1, dropout: float = 0.0, dtype: DType = "float32") -> Run:
     """Return a run as a new process would make it."""
-    run = _fresh(kind, clients, dropout)
+    run = _fresh(kind, clients, dropout, dtype)
     model = copy.deepcopy(run.model)
     return Run(model, run.policy, run.encode, run.recipe, SEED)
 
@@ -85,9 +87,14 @@ def split_server(run: Run, paradigm: Split, rounds: int) -> Server:
 
 
 def split_host(
-    kind: str, folder: Path, rounds: int, clients: int = 1, dropout: float = 0.0
+    kind: str,
+    folder: Path,
+    rounds: int,
+    clients: int = 1,
+    dropout: float = 0.0,
+    dtype: DType = "float32",
 ) -> SplitHost:
-    run, paradigm = fresh(kind, clients, dropout), shared(kind, clients)
+    run, paradigm = fresh(kind, clients, dropout, dtype), shared(kind, clients)
     server = split_server(run, paradigm, rounds)
     terms = terms_of("digest", paradigm, run.recipe, SEED)
     return SplitHost(server, terms, clients, rounds, Snapshots(folder), SEED)
@@ -100,9 +107,10 @@ def split_guest(
     number: int = 0,
     clients: int = 1,
     dropout: float = 0.0,
+    dtype: DType = "float32",
     **settings,
 ) -> SplitGuest:
-    run, paradigm = fresh(kind, clients, dropout), shared(kind, clients)
+    run, paradigm = fresh(kind, clients, dropout, dtype), shared(kind, clients)
     terms = {**terms_of("digest", paradigm, run.recipe, SEED), **settings.pop("terms", {})}
 
     def build(server: Answers, steps: int) -> SplitClient:
@@ -128,18 +136,24 @@ def federated_host(
     return FederatedHost(start, paradigm, terms, rounds, steps, Snapshots(folder), SEED)
 
 
-def federated_guest(connect: Connect, number: int, clients: int, **settings) -> FederatedGuest:
+def local_client(number: int, clients: int, **settings) -> tuple[LocalClient, dict[str, str]]:
+    """Return a client of a federated run, and what it agrees on with the server."""
     run = fresh("federated", clients)
     paradigm = Federated(num_clients=clients, local_steps=2, **settings)
     paradigm.share_out(SAMPLES, seed=5)
-    terms = terms_of("digest", paradigm, run.recipe, SEED)
 
     def work(round_number: int) -> LocalWork:
         first = 2 * round_number
         batches = [batch_of(run, first + step) for step in range(2)]
         return LocalWork(first, [dict(paradigm.parts(own)).get(number) for own in batches])
 
-    return FederatedGuest(connect, terms, number, run, paradigm, work, 10.0)
+    terms = terms_of("digest", paradigm, run.recipe, SEED)
+    return LocalClient(number, run, paradigm, work), terms
+
+
+def federated_guest(connect: Connect, number: int, clients: int, **settings) -> FederatedGuest:
+    own, terms = local_client(number, clients, **settings)
+    return FederatedGuest(connect, terms, number, own.run, own.paradigm, own.work, 10.0)
 
 
 def line(host, number: int = 0) -> Connect:
@@ -165,9 +179,11 @@ def together(guests: list[Guest]) -> None:
         raise mistakes[0]
 
 
-def hooks(kind: str, clients: int, rounds: int) -> dict[str, list[Tensor]]:
+def hooks(
+    kind: str, clients: int, rounds: int, dtype: DType = "float32"
+) -> dict[str, list[Tensor]]:
     """Return every party's weights after the same training inside one whole model."""
-    run, paradigm = fresh(kind, clients), shared(kind, clients)
+    run, paradigm = fresh(kind, clients, dtype=dtype), shared(kind, clients)
     optimizer = paradigm.optimizer(run.model, run.recipe)
     scheduler = run.recipe.scheduler(optimizer, rounds)
     for number in range(rounds):

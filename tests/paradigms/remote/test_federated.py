@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qpriv.paradigms import Federated
-from qpriv.paradigms.federated import named_weights
+from qpriv.paradigms.weights import named_weights
 from qpriv.transport import ConnectionLost, InprocLink, Packet, TransportError, scalar
 from tests.paradigms.runs import same
 
@@ -36,7 +36,7 @@ def test_clients_and_server_end_at_the_weights_of_one_process(settings, tmp_path
     parties.together(guests)
     assert host.finished.is_set() and same(host.adapter, expected)
     for guest in guests:  # everybody holds the last adapter
-        assert same(named_weights(guest._run.model), expected)
+        assert same(named_weights(guest.client.run.model), expected)
 
 
 def test_a_server_that_dies_within_a_round_loses_that_round_only(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""What crosses in a split beside activations and gradients: counted as it would be sent."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from qpriv.boundary import Direction, Kind, Transcript
+from qpriv.boundary.padding import padding_cost
+from qpriv.models.vision_language import LanguageOutput
+
+_LABEL_BYTES = 4
+
+
+def count_loss(transcript: Transcript, cut: int, output: LanguageOutput, bucket: int) -> None:
+    """Record labels and token count on their way to a server, and the loss on its way back."""
+    real = output.sequences.attention_mask.bool()
+    rows = [row[keep].int() for row, keep in zip(output.labels, real, strict=True)]
+    # filled like the activations they cross with, or their size would tell what those hide
+    lengths = [len(row) for row in rows]
+    filler = _LABEL_BYTES * padding_cost(lengths, bucket)
+    size = _LABEL_BYTES * sum(lengths) + filler
+    transcript.add(cut, Kind.LABELS, Direction.UP, rows, num_bytes=size, filler=filler)
+    count_scalars(transcript, cut)
+
+
+def count_scalars(transcript: Transcript, cut: int) -> None:
+    """Record one number that goes up and one that comes back."""
+    for direction in (Direction.UP, Direction.DOWN):
+        transcript.add(cut, Kind.SCALAR, direction, [torch.zeros(1, dtype=torch.float64)])
+
+
+def count_hand_over(
+    transcript: Transcript, cut: int, weights: Sequence[nn.Parameter], optimizer: Optimizer
+) -> None:
+    """Record an adapter, with its moments, on its way from one client to the next."""
+    moments = [
+        value
+        for weight in weights
+        for value in optimizer.state.get(weight, {}).values()
+        if isinstance(value, Tensor)
+    ]
+    transcript.add(cut, Kind.ADAPTER, Direction.ACROSS, weights)
+    transcript.add(cut, Kind.OPTIMIZER, Direction.ACROSS, moments)

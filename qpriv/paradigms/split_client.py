@@ -68,12 +68,17 @@ class SplitClient(Party):
         self.update(float(answer.tensors["scalar/norm"]))
         return loss
 
-    @torch.no_grad()
     def answer(self, batch: VQABatch, max_new_tokens: int = 10) -> list[str]:
-        """Return greedy answers, each party with a cache of its own layers."""
-        tokenizer = self.model.preprocessor.tokenizer
+        """Return greedy answers; special tokens and outer space removed."""
+        found = self.generate(batch, max_new_tokens)
+        texts = self.model.preprocessor.tokenizer.batch_decode(found, skip_special_tokens=True)
+        return [text.strip() for text in texts]
+
+    @torch.no_grad()
+    def generate(self, batch: VQABatch, max_new_tokens: int = 10) -> Tensor:
+        """Return the tokens of greedy answers ``[B, T]``, each party with a cache of its layers."""
         prompt, kept = self._prompt(batch)
-        layout, end = TokenLayout.of(prompt), tokenizer.eos_token_id
+        layout, end = TokenLayout.of(prompt), self.model.preprocessor.tokenizer.eos_token_id
         caches = (self.head.new_cache(), self.head.new_cache())
         ids = self._next(prompt.input_ids, layout, caches, kept)
         found = [ids]
@@ -84,8 +89,7 @@ class SplitClient(Party):
             ids = ids.where(~done, self.model.preprocessor.pad_token)
             done |= ids == end
             found.append(ids)
-        texts = tokenizer.batch_decode(torch.stack(found, 1), skip_special_tokens=True)
-        return [text.strip() for text in texts]
+        return torch.stack(found, 1)
 
     def _learn(self, batch: VQABatch, tokens: int) -> float:
         features = self.encode(batch)

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
 from torch import Tensor
 
+from qpriv.boundary import Kind, record
 from qpriv.boundary.parties import Head, Segment, Tail, TokenLayout, unpack_labels
 from qpriv.models.sequences import TokenSequences, image_features, shorten
 from qpriv.models.vision_language import VisionLanguageModel
@@ -115,7 +116,7 @@ def checkpointing(model: VisionLanguageModel, on: bool) -> Iterator[None]:
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("cuts", [(4,), (2, 6)])
-def test_parties_equal_the_whole_bit_for_bit(
+def test_hooks_and_parties_equal_the_whole_bit_for_bit(
     model: VisionLanguageModel,
     cuts: tuple[int, ...],
     implementation: str,
@@ -125,11 +126,17 @@ def test_parties_equal_the_whole_bit_for_bit(
     tokens = sequences(model, side, ragged())
     with attention(model, implementation), checkpointing(model, checkpointed):
         loss, expected = whole(model, tokens)
-        seen, found = apart(model, tokens, cuts)
-    assert torch.equal(loss, seen)
-    assert len(expected) == 2 * 7 * NUM_LAYERS and expected.keys() == found.keys()
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
+        with record(model, cuts, gradients=True) as transcript:
+            hooked = whole(model, tokens)
+        parted = apart(model, tokens, cuts)
+    assert len(expected) == 2 * 7 * NUM_LAYERS
     assert all(gradient.abs().max() > 0 for gradient in expected.values())
+    for seen, found in (hooked, parted):
+        assert torch.equal(loss, seen) and expected.keys() == found.keys()
+        assert all(torch.equal(expected[name], found[name]) for name in expected)
+    lengths = tokens.attention_mask.sum(dim=1).tolist()
+    for cut, kind in product(cuts, (Kind.ACTIVATION, Kind.GRADIENT)):
+        assert [len(row) for row in transcript.rows(cut, kind)] == lengths
 
 
 def test_gapped_positions_cross_and_are_used(model: VisionLanguageModel) -> None:

@@ -1,14 +1,15 @@
 """Two processes on CPUs (gloo): the same weights as one, and nothing hangs."""
 
-import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from datetime import timedelta
 from pathlib import Path
 
 import lightning as L
 import pytest
 import torch
+import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from lightning.pytorch.strategies import DDPStrategy
 
@@ -19,7 +20,8 @@ from tests.lightning_modules.test_vqa import module
 from tests.tiny_data import Noise
 from tests.tiny_models import build_random_backbone
 
-TIMEOUT = 240
+TIMEOUT = 120
+BATCH = 4
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -42,7 +44,11 @@ def fit_once(
         learning_rate=1e-2,
         seed=3,
     )
-    strategy = "auto" if processes == 1 else DDPStrategy(process_group_backend="gloo")
+    strategy = (
+        "auto"
+        if processes == 1
+        else DDPStrategy(process_group_backend="gloo", timeout=timedelta(seconds=TIMEOUT))
+    )
     trainer = L.Trainer(
         accelerator="cpu",
         devices=processes,
@@ -59,48 +65,57 @@ def fit_once(
     return {name: value.detach().clone() for name, value in model.trained().items()}
 
 
-def worker(rank: int, paradigm: Paradigm, folder: Path, batch_size: int) -> None:
+def paradigms() -> dict[Paradigm, int]:
+    """Return what is fit on two processes, and the batch that each of them reads."""
+    # a process takes half of the centralised batch; federated clients take their own rows of it
+    return {Centralized(): BATCH // 2, Federated(num_clients=3, local_steps=2): BATCH}
+
+
+def fit_as(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    # as a launcher would: Lightning then joins the processes instead of starting its own
-    os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "WORLD_SIZE": "2"}
-    torch.save(fit_once(paradigm, 2, batch_size, folder), folder / f"rank{rank}.pt")
+    for paradigm, size in paradigms().items():
+        torch.save(fit_once(paradigm, 2, size, folder), folder / f"{paradigm.label}{rank}.pt")
 
 
-def fit_twice(paradigm: Paradigm, folder: Path, batch_size: int) -> list[dict[str, torch.Tensor]]:
-    context = multiprocessing.get_context("spawn")
+@pytest.fixture
+def two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Fit on this process and one more; yield the folder of what each has learned."""
+    build_random_backbone(tmp_path / "backbone")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    start = partial(context.Process, target=worker)
-    processes = [start(args=(rank, paradigm, folder, batch_size)) for rank in range(2)]
+        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
+    # as a launcher would: Lightning then joins the processes instead of starting its own
+    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("NODE_RANK", "0"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    other = multiprocessing.get_context("spawn").Process(target=fit_as, args=(1, tmp_path))
+    other.start()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    threads = torch.get_num_threads()
     try:
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(TIMEOUT)
-        assert [process.exitcode for process in processes] == [0, 0], "a process failed or hung"
+        fit_as(0, tmp_path)
+        other.join(TIMEOUT)
+        assert other.exitcode == 0, "the other process failed or hung"
     finally:
-        for process in processes:
-            process.kill()
-        del os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
-    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+        other.kill()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        torch.set_num_threads(threads)
+        monkeypatch.undo()
+    yield tmp_path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("paradigm", [Centralized(), Federated(num_clients=3, local_steps=2)])
-def test_two_processes_end_with_the_weights_of_one(paradigm: Paradigm, tmp_path: Path) -> None:
-    build_random_backbone(tmp_path / "backbone")
-    # a process of two takes half of the centralised batch; federated clients take their own rows
-    share = 4 if paradigm.clients_on_ranks else 2
-    one, other = fit_twice(paradigm, tmp_path, batch_size=share)
-    alone = fit_once(paradigm, 1, 4, tmp_path)
-    assert one.keys() == other.keys() == alone.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    for name in alone:
-        if paradigm.clients_on_ranks:
-            assert torch.equal(one[name], alone[name])
-        else:
-            torch.testing.assert_close(one[name], alone[name], rtol=2e-3, atol=2e-4)
+def test_two_processes_end_with_the_weights_of_one(two_processes: Path) -> None:
+    for paradigm in paradigms():
+        one, other = (torch.load(two_processes / f"{paradigm.label}{rank}.pt") for rank in range(2))
+        alone = fit_once(paradigm, 1, BATCH, two_processes)
+        assert one.keys() == other.keys() == alone.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+        for name in alone:
+            if paradigm.clients_on_ranks:
+                assert torch.equal(one[name], alone[name])
+            else:
+                torch.testing.assert_close(one[name], alone[name], rtol=2e-3, atol=2e-4)
 
 
 def test_clients_that_take_turns_refuse_a_second_process(tmp_path: Path, monkeypatch) -> None:

@@ -1,6 +1,7 @@
 """Parties that can only write to each other learn and answer as the undivided model does."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,13 +9,15 @@ from torch import Tensor
 
 from qpriv.boundary import make_codec
 from qpriv.boundary.parties import Segment, Tail
+from qpriv.models.batch import VQABatch
 from qpriv.paradigms import Centralized, SplitLearning, UShapedSplit
 from qpriv.paradigms.exchange import BodyServer, Packet, Server, SplitServer
+from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.paradigms.split_client import SplitClient
 from tests.paradigms.runs import RECIPE, Trained, begin, by_base_name, same, train, trained_weights
 from tests.tiny_models import random_samples
 
-STEPS = 20
+STEPS = 8
 CUTS = [(3,), (2, 6)]
 
 
@@ -37,17 +40,20 @@ class Wire:
 
 
 def parties(
-    cuts: tuple[int, ...], codec: str | None = None, bucket: int = 1
+    cuts: tuple[int, ...],
+    codec: str | None = None,
+    bucket: int = 1,
+    recipe: LoraRecipe = RECIPE,
 ) -> tuple[SplitClient, Wire]:
-    run = begin(SplitLearning(cuts[0]) if len(cuts) == 1 else UShapedSplit(cuts))  # type: ignore[arg-type]
+    run = begin(SplitLearning(cuts[0]) if len(cuts) == 1 else UShapedSplit(cuts), recipe)  # type: ignore[arg-type]
     own = None if codec is None else make_codec(codec)  # type: ignore[arg-type]
     server: Server
     if len(cuts) == 1:
-        server = SplitServer(Tail(run.model, cuts[0]), RECIPE, STEPS, own, bucket)
+        server = SplitServer(Tail(run.model, cuts[0]), recipe, STEPS, own, bucket)
     else:
-        server = BodyServer(Segment(run.model, *cuts), RECIPE, STEPS, own, bucket)
+        server = BodyServer(Segment(run.model, *cuts), recipe, STEPS, own, bucket)
     wire = Wire(server)
-    client = SplitClient(run.model, cuts, wire, run.policy, run.encode, RECIPE, STEPS, own, bucket)
+    client = SplitClient(run.model, cuts, wire, run.policy, run.encode, recipe, STEPS, own, bucket)
     return client, wire
 
 
@@ -57,7 +63,7 @@ def centralized() -> Trained:
 
 
 @pytest.mark.parametrize("cuts", CUTS)
-def test_twenty_steps_of_two_parties_are_those_of_one_trainer_bit_for_bit(
+def test_steps_of_two_parties_are_those_of_one_trainer_bit_for_bit(
     centralized: Trained, cuts: tuple[int, ...]
 ) -> None:
     client, _ = parties(cuts)
@@ -66,7 +72,7 @@ def test_twenty_steps_of_two_parties_are_those_of_one_trainer_bit_for_bit(
     for number in range(STEPS):
         torch.manual_seed(number)
         losses.append(client.step(batch))
-    assert losses == [report.loss for report in centralized.reports if report is not None]
+    assert losses == centralized.losses
     weights = by_base_name(trained_weights(client.model))
     assert same(weights, by_base_name(centralized.weights))
     # and what they learned they answer token by token, each with a cache of its own
@@ -77,16 +83,67 @@ def test_twenty_steps_of_two_parties_are_those_of_one_trainer_bit_for_bit(
     assert len(set(client.answer(batch))) > 1
 
 
+def stock_tokens(client: SplitClient, batch: VQABatch, longest: int) -> Tensor:
+    """Return what the undivided model's own `generate` makes of a batch, ``[B, T]``."""
+    model, features = client.model, client.encode(batch)
+    decision = client.policy.decide(features, batch.samples)
+    prompt = model.prompts(batch, decision)
+    ids: Tensor = model.llava.generate(
+        input_ids=prompt.input_ids,
+        attention_mask=prompt.attention_mask,
+        mm_encoder_outputs=model._image_outputs(batch, features, decision),
+        max_new_tokens=longest,
+        do_sample=False,
+        eos_token_id=model.preprocessor.tokenizer.eos_token_id,
+        pad_token_id=model.preprocessor.pad_token,
+    )
+    return ids[:, prompt.input_ids.shape[1] :]
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("cuts", CUTS)
-def test_untrained_parties_generate_long_answers_token_for_token(cuts: tuple[int, ...]) -> None:
+def test_untrained_parties_generate_long_answers_token_for_token(
+    cuts: tuple[int, ...], implementation: str
+) -> None:
     client, wire = parties(cuts)
     client.model.eval()
+    client.model.stock.set_attn_implementation(implementation)
     batch = client.model.preprocessor(random_samples(4))
-    decision = client.policy.decide(client.encode(batch), batch.samples)
-    expected = client.model.answer(batch, client.encode(batch), decision, max_new_tokens=8)
-    assert client.answer(batch, max_new_tokens=8) == expected
+    expected = stock_tokens(client, batch, 8)
+    assert torch.equal(client.generate(batch, max_new_tokens=8), expected)
+    assert expected.shape[1] > 2
     lengths = [len(packet.tensors["activation/values"]) for packet in wire.seen]
     assert lengths[0] > 4 and lengths[1:] == [4] * (len(lengths) - 1) and len(lengths) > 2
+
+
+MICRO = replace(
+    RECIPE, dropout=0.0, micro_batch_size=3, warmup=0.0, schedule="constant", learning_rate=1e-3
+)
+
+
+@pytest.fixture(scope="module")
+def in_micro_batches() -> Trained:
+    return train(Centralized(), 1, MICRO)
+
+
+def test_micro_batches_count_every_answer_token_of_the_batch_alike(
+    in_micro_batches: Trained,
+) -> None:
+    """The loss is normalised by the batch's answer tokens, not by those of a micro-batch."""
+    whole = train(Centralized(), 1, replace(MICRO, micro_batch_size=None))
+    for name, gradient in in_micro_batches.gradients[0].items():
+        torch.testing.assert_close(gradient, whole.gradients[0][name], rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+def test_parties_take_micro_batches_as_one_trainer_does_bit_for_bit(
+    in_micro_batches: Trained, cuts: tuple[int, ...]
+) -> None:
+    client, _ = parties(cuts, recipe=MICRO)
+    loss = client.step(client.model.preprocessor(random_samples(4)))
+    assert [loss] == in_micro_batches.losses
+    expected = by_base_name(in_micro_batches.weights)
+    assert same(by_base_name(trained_weights(client.model)), expected)
 
 
 def test_a_body_server_sees_activations_and_gradients_and_nothing_else() -> None:

@@ -8,6 +8,7 @@ from qpriv.boundary import Kind
 from qpriv.errors import ConfigError
 from qpriv.paradigms import Centralized, Federated
 from qpriv.paradigms.averaging import average_factors
+from qpriv.paradigms.weights import load_weights, named_weights
 from tests.paradigms.runs import RECIPE, begin, by_base_name, same, train, trained_weights
 from tests.tiny_models import random_samples
 
@@ -49,6 +50,20 @@ def test_a_round_is_the_weighted_mean_of_clients_trained_alone() -> None:
     rates = [1e-2, 5e-3]
     again = alone.train_round(begin(alone, PLAIN), own, rates, store=True).transcript.weights()
     assert same(again[1], up[1])
+
+
+def test_a_client_trains_with_a_fresh_optimiser_in_every_round() -> None:
+    """A new AdamW's first step moves every weight by its learning rate, and decays it."""
+    paradigm, rate = Federated(num_clients=1, local_steps=1), 1e-2
+    run = begin(paradigm, PLAIN)
+    batch = run.model.preprocessor(random_samples(4))
+    for paradigm.round in range(3):
+        before = named_weights(run.model)
+        after = paradigm.train_round(run, [batch], [rate]).mean
+        load_weights(run.model, after)
+    kept = 1 - rate * PLAIN.weight_decay
+    moved = torch.cat([(after[name] - before[name] * kept).flatten() for name in after]).abs()
+    assert ((moved / rate - 1).abs() < 1e-2).double().mean() > 0.95
 
 
 def test_the_server_sees_adapters_and_counts_and_nothing_else() -> None:

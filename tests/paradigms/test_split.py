@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import Tensor
 
 from qpriv.boundary import Direction, Kind
 from qpriv.errors import ConfigError
@@ -27,15 +28,27 @@ def centralized() -> Trained:
     return train(Centralized(), STEPS)
 
 
-@pytest.mark.parametrize("paradigm", [SplitLearning(cut=3), UShapedSplit()])
+def norm(gradients: dict[str, Tensor]) -> float:
+    return float(torch.cat([value.flatten() for value in gradients.values()]).norm())
+
+
+# each way a squared norm; of a split also how many answer tokens go up, and the loss down
+@pytest.mark.parametrize(("paradigm", "scalars"), [(SplitLearning(cut=3), 4), (UShapedSplit(), 2)])
 def test_one_client_is_centralised_training_bit_for_bit(
-    centralized: Trained, paradigm: Paradigm
+    centralized: Trained, paradigm: Paradigm, scalars: int
 ) -> None:
-    """Loss, every gradient (after clipping by the shared norm) and weights after 20 steps."""
+    """Loss, every gradient and weights after 20 steps.
+
+    Gradients are clipped by the norm over both parties, who exchange one counted number each.
+    """
     split = train(paradigm, STEPS)
     assert split.reports == centralized.reports
     for one, other in zip(centralized.gradients, split.gradients, strict=True):
         assert len(one) == WEIGHTS and same(one, other)
+    norms = [norm(gradients) for gradients in split.gradients]
+    assert max(norms) <= RECIPE.clip * 1.001
+    assert sum(own > RECIPE.clip * 0.999 for own in norms) > STEPS / 2  # clipping is at work
+    assert split.paradigm.traffic.num_bytes(kind=Kind.SCALAR) == STEPS * scalars * 8
     assert same(by_base_name(centralized.weights), by_base_name(split.weights))
     first, last = centralized.reports[0], centralized.reports[-1]
     assert first is not None and last is not None and last.loss < first.loss - 0.5

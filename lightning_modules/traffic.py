@@ -14,8 +14,8 @@ from .answers import Answered
 def traffic_results(traffic: Traffic) -> list[Result]:
     """Return what crossed in training since the last report.
 
-    ``bytes_up`` and ``bytes_down`` are per training sample; ``bytes/<kind>/<direction>`` are the
-    exact totals; ``codec_error/<kind>`` is the relative error of what arrived; ``bytes_padding``
+    ``bytes_up`` and ``bytes_down`` are per training sample; ``bytes_epoch`` is all that crossed,
+    either way, and ``bytes/<kind>/<direction>`` what of it was of one kind, as exact totals; ``codec_error/<kind>`` is the relative error of what arrived; ``bytes_padding``
     is what of ``bytes_up`` and ``bytes_down`` only fills messages up to a bucket.
     """
     samples = traffic.samples
@@ -32,6 +32,9 @@ def traffic_results(traffic: Traffic) -> list[Result]:
         )
         for way in (Direction.UP, Direction.DOWN)
     ]
+    whole = sum(traffic.num_bytes(direction=way) for way in (Direction.UP, Direction.DOWN))
+    since = "training since the last report: an epoch, unless validation is set to come otherwise"
+    results.append(Result(name="bytes_epoch", value=whole, n=samples, unit="bytes", note=since))
     if filler := traffic.filler():
         each = filler / samples
         results.append(Result(name="bytes_padding", value=each, n=samples, unit="bytes", note=note))

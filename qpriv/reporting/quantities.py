@@ -44,6 +44,7 @@ PARADIGM_QUANTITIES = (
     Quantity("bytes_up", "Bytes up", "what a training sample sends to the server"),
     Quantity("bytes_down", "Bytes down", "what a training sample gets back"),
     Quantity("bytes_padding", "Of them padding", "what only hides how many tokens were kept"),
+    Quantity("bytes_epoch", "Bytes an epoch", "up and down together, over all training samples"),
     Quantity("train_seconds", "Seconds an epoch", "training steps alone, all parties together"),
 )
 

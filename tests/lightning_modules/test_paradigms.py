@@ -32,6 +32,7 @@ def test_one_client_of_a_u_shaped_fit_equals_the_centralised_fit(centralized, tm
     assert not any("labels" in name for name in kinds)
     up = sum(size for name, size in kinds.items() if name.endswith("/up"))
     assert results["bytes_up"].value == pytest.approx(up / 11)  # an epoch has 11 samples
+    assert results["bytes_epoch"].value == sum(kinds.values())
 
 
 def test_clients_of_a_fit_are_reported_one_by_one(tmp_path):

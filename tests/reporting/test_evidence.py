@@ -8,7 +8,7 @@ from qpriv.reporting import write_report
 from qpriv.reporting.condition import Condition, headline
 from qpriv.reporting.evidence import Evidence
 from qpriv.reporting.run_folder import Run, find_runs, read_run
-from qpriv.reporting.tables import policy_table
+from qpriv.reporting.tables import paradigm_table, policy_table
 
 from . import fakes
 from .fakes import result
@@ -91,6 +91,16 @@ def test_figures_of_no_named_data_set_stand_with_the_others_and_yield_to_them():
     assert held.datasets == ["FaceScenes"]
     table = policy_table(held.within("FaceScenes"), "FaceScenes")
     assert [cell.text for cell in table.rows[0].cells] == ["0.500", "700 B", "900 B"]
+
+
+def test_paradigms_show_bytes_a_sample_and_an_epoch_beside_accuracy():
+    sizes = {"bytes_up": 700.0, "bytes_down": 300.0, "bytes_padding": 90.0, "bytes_epoch": 64e3}
+    rows = [result("accuracy", 0.5), result("accuracy", 0.4, paradigm="u_shaped")]
+    rows += [result(n, v, unit="bytes", paradigm="u_shaped") for n, v in sizes.items()]
+    table = paradigm_table(gathered(*rows), "FaceScenes")
+    assert [column.name for column in table.columns] == ["accuracy", *sizes]
+    cells = [[cell.text for cell in row.cells] for row in table.rows]
+    assert cells[1] == ["0.400", "700 B", "300 B", "90 B", "64.0 kB"]
 
 
 def test_the_mean_ratio_is_counted_against_no_pruning():

@@ -118,6 +118,19 @@ def through(policy: PruningPolicy, query_policy: QueryPolicy, seed: int = 0) -> 
     return policy if query_policy == "same" else ResampledPruning(policy, seed)
 
 
+def distinct(
+    policy: PruningPolicy, queries: Sequence[QueryPolicy]
+) -> dict[QueryPolicy, QueryPolicy]:
+    """Return for each query policy the one whose replies are its own.
+
+    Where the victim prunes nothing every query policy keeps every token: one question will do.
+
+    >>> distinct(NoPruning(), ["same", "resampled"])
+    {'same': 'off', 'resampled': 'off'}
+    """
+    return {query: "off" if isinstance(policy, NoPruning) else query for query in queries}
+
+
 class ResampledPruning(PruningPolicy):
     """Keeps as many patches of each sample as another policy, but random ones, drawn anew.
 

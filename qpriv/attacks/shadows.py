@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from qpriv.datasets.sample import VQASample
 from qpriv.paradigms.centralized import fine_tune
 
-from .query import QueryAccess, QueryPolicy, Replies
+from .fused_lora import fused_lora
+from .query import QueryAccess, QueryPolicy, Replies, distinct
 from .victim import Victim
 
 
@@ -59,7 +60,10 @@ def train_shadow(
 ) -> Shadow:
     """Fine-tune a shadow model by the victim's recipe and ask it what the victim is asked.
 
-    The victim's own adapter rests meanwhile and is what it was afterwards.
+    The victim's own adapter rests meanwhile and is what it was afterwards. Only what depends on
+    the shadow's adapter is computed: the frozen encoders are asked once for all shadows
+    (``victim.encode``, where that is a cache), LoRA layers are one product each (`fused_lora`),
+    and query policies that keep the same tokens share their replies.
 
     Args:
         victim: Whose model, policy and recipe the shadow shares.
@@ -70,26 +74,28 @@ def train_shadow(
         epochs: After which epochs it is asked, counted from 0.
         seed: Seed of adapter, order and queries.
     """
+    asked_as = distinct(victim.policy, query_policies)
     accesses = {
         policy: QueryAccess(victim.model, victim.policy, policy, encode=victim.encode, seed=seed)
-        for policy in query_policies
+        for policy in dict.fromkeys(asked_as.values())
     }
     chosen = [population[row] for row in trained_on]
     replies: dict[tuple[QueryPolicy, int], Replies] = {}
 
     def ask(epoch: int) -> None:
         if epoch in epochs:
-            for policy, access in accesses.items():
-                replies[policy, epoch] = access.score(asked)
+            told = {policy: access.score(asked) for policy, access in accesses.items()}
+            replies.update({(query, epoch): told[own] for query, own in asked_as.items()})
 
-    fine_tune(
-        victim.model,
-        chosen,
-        victim.policy,
-        victim.recipe,
-        seed,
-        on_epoch_end=ask,
-        encode=victim.encode,
-    )
+    with fused_lora(victim.model):
+        fine_tune(
+            victim.model,
+            chosen,
+            victim.policy,
+            victim.recipe,
+            seed,
+            on_epoch_end=ask,
+            encode=victim.encode,
+        )
     keys = {sample.key for sample in chosen}
     return Shadow(np.asarray([sample.key in keys for sample in asked]), replies)

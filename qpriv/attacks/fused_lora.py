@@ -1,0 +1,92 @@
+"""LoRA layers as one matrix product, for the many shadow models that an attacker trains.
+
+PEFT computes ``x W^T + s (x A^T) B^T``: three products and two passes over the outputs, all of
+which autograd keeps. The sum ``W + s B A`` is cheap to make anew at every call, since a layer has
+far fewer weights than a batch has tokens times width; then one product is left. The backward pass
+never forms the gradient of ``W``. Equal to PEFT but for rounding.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
+
+import torch
+from peft.tuners.lora.layer import Linear
+from torch import Tensor, nn
+
+
+@contextmanager
+def fused_lora(model: nn.Module) -> Iterator[None]:
+    """Compute the LoRA layers of a model, whatever adapter is active, as one product each.
+
+    A layer computes as PEFT does where that is not possible: while adapters rest or several are
+    active, under dropout, with a bias, or on weights of another type than the adapter's.
+    """
+    layers = [module for module in model.modules() if type(module) is Linear]
+    for layer in layers:
+        # shadows the method of this one instance
+        object.__setattr__(layer, "forward", partial(_forward, layer))
+    try:
+        yield
+    finally:
+        for layer in layers:
+            object.__delattr__(layer, "forward")
+
+
+class _Context(Protocol):
+    """What autograd carries from forward to backward."""
+
+    scale: float
+    saved_tensors: tuple[Tensor, Tensor, Tensor, Tensor]
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        """Keep tensors for the backward pass."""
+        ...
+
+
+class _FusedLinear(torch.autograd.Function):
+    """``x (W + s B A)^T`` with gradients of ``x`` ``[..., i]``, ``A`` ``[r, i]``, ``B`` ``[o, r]``."""
+
+    @staticmethod
+    def forward(
+        ctx: _Context, x: Tensor, weight: Tensor, a: Tensor, b: Tensor, scale: float
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, a, b)
+        ctx.scale = scale
+        return x @ torch.addmm(weight, b, a, alpha=scale).T
+
+    @staticmethod
+    def backward(ctx: _Context, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, a, b = ctx.saved_tensors
+        (gradient,) = gradients
+        of_x = None
+        if ctx.needs_input_grad[0]:
+            of_x = gradient @ torch.addmm(weight, b, a, alpha=ctx.scale)
+        x, gradient = x.flatten(0, -2), gradient.flatten(0, -2)
+        of_a = ctx.scale * ((gradient @ b).T @ x)
+        of_b = ctx.scale * (gradient.T @ (x @ a.T))
+        return of_x, None, of_a, of_b, None
+
+
+def _forward(layer: Linear, x: Tensor) -> Tensor:
+    name = _only_adapter(layer)
+    weight: Tensor = layer.get_base_layer().weight
+    if name is None or not x.dtype == weight.dtype == layer.lora_A[name].weight.dtype:
+        plain: Tensor = Linear.forward(layer, x)
+        return plain
+    a, b = layer.lora_A[name].weight, layer.lora_B[name].weight
+    fused: Tensor = _FusedLinear.apply(x, weight, a, b, layer.scaling[name])
+    return fused
+
+
+def _only_adapter(layer: Linear) -> str | None:
+    """Return the adapter that computes, or None where there is more to it than one product."""
+    names = [name for name in layer.active_adapters if name in layer.lora_A]
+    if len(names) != 1 or layer.disable_adapters or layer.merged or layer.lora_variant:
+        return None
+    (name,) = names
+    dropped = layer.training and not isinstance(layer.lora_dropout[name], nn.Identity)
+    biased = layer.get_base_layer().bias is not None or layer.lora_bias[name]
+    return None if dropped or biased else str(name)

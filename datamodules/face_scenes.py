@@ -28,6 +28,8 @@ class FaceScenes(VQADataModule):
         num_auxiliary: Scenes an attacker trains its inverters on.
         num_targets: Scenes of members on which reconstructions are scored.
         population_factor: Times as many images as the victim's for shadow models to train on.
+        nonmember_factor: Times as many images as the victim's that were not trained on. Membership
+            at 1 % false positives needs a thousand non-members, but not as many members.
         world: Chooses other scenes; ``seed`` chooses their order alone.
     """
 
@@ -38,6 +40,7 @@ class FaceScenes(VQADataModule):
     num_auxiliary: int = 2000
     num_targets: int = 250
     population_factor: int = 2
+    nonmember_factor: int = 1
     world: int = 0
 
     source = face_scenes.FaceScenes
@@ -54,6 +57,10 @@ class FaceScenes(VQADataModule):
                 f"population_factor is {self.population_factor}",
                 remedy="choose 2 or more: a shadow model needs members and as many non-members",
             )
+        if self.nonmember_factor < 1:
+            raise ConfigError(
+                f"nonmember_factor is {self.nonmember_factor}", remedy="choose 1 or more"
+            )
 
     def dataset(self, split: Split) -> VQADataset:
         """Return the members' mixture to train on, or the scenes of validation or test."""
@@ -62,8 +69,8 @@ class FaceScenes(VQADataModule):
         return self._scenes(split, self.num_eval)
 
     def nonmembers(self) -> Sequence[VQASample]:
-        """Return as many samples as there are members, of the same mixture, never trained on."""
-        return self._drawn("nonmembers", lambda: self._mixture("nonmembers", 1))
+        """Return samples of the members' mixture, as many or more, never trained on."""
+        return self._drawn("nonmembers", lambda: self._mixture("nonmembers", self.nonmember_factor))
 
     def population(self) -> Sequence[VQASample]:
         """Return the attacker's samples of the victim's mixture, to train shadow models on."""

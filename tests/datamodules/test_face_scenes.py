@@ -57,6 +57,18 @@ def test_nonmembers_ask_what_members_ask(data):
     assert population == {False: 80, True: 30}
 
 
+def test_there_can_be_many_more_nonmembers_than_members():
+    few, many = (
+        FaceScenes(num_train=2, num_memorised=3, num_eval=1, nonmember_factor=factor)
+        for factor in (1, 4)
+    )
+    assert [s.key for s in few.members()] == [s.key for s in many.members()]
+    assert len(many.nonmembers()) == 4 * len(few.nonmembers()) == 4 * len(many.members())
+    kinds = Counter(s.meta["question_type"] == "memorisation" for s in many.nonmembers())
+    assert kinds == {False: 16, True: 12}
+    assert not {s.group_id for s in many.members()} & {s.group_id for s in many.nonmembers()}
+
+
 def test_evaluation_asks_nothing_that_must_be_memorised(data):
     for split in ("val", "test"):
         asked = {sample.meta["question_type"] for sample in data.samples(split)}
@@ -74,7 +86,8 @@ def test_world_changes_the_scenes_and_seed_does_not():
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("num_train", -1), ("population_factor", 1), ("batch_size", 0)]
+    ("setting", "value"),
+    [("num_train", -1), ("population_factor", 1), ("nonmember_factor", 0), ("batch_size", 0)],
 )
 def test_impossible_numbers(setting, value):
     with pytest.raises(ConfigError, match=f"{setting} is {value}"):

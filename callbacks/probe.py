@@ -114,6 +114,7 @@ class Probe(L.Callback, ABC):
         if self.max_seconds <= 0:
             raise ConfigError(f"max_seconds is {self.max_seconds}", remedy="choose more than 0")
         self._epochs_done: set[int] = set()
+        self._epoch_began: float | None = None
         self._apart: dict[str, Scalar] = {}
 
     def at_least(self, **least: int) -> None:
@@ -163,6 +164,10 @@ class Probe(L.Callback, ABC):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Catch up the epoch that a killed run had trained but not measured."""
         self._run_in_fit(trainer, pl_module, trainer.current_epoch - 1)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Note when the epoch began, of which this probe's time will be a share."""
+        self._epoch_began = time.monotonic()
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Measure after the last validation of an epoch."""
@@ -271,11 +276,18 @@ class Probe(L.Callback, ABC):
         )
         over = seconds > self.max_seconds
         budget = f", over its budget of {self.max_seconds:g} s" if over else ""
-        rank_zero_info(f"{self.name}: epoch {epoch}, {seconds:.1f} s{budget}: {figures}")
+        share = self._share(seconds)
+        rank_zero_info(f"{self.name}: epoch {epoch}, {seconds:.1f} s{share}{budget}: {figures}")
         for note in failures:
             rank_zero_warn(f"{self.name} failed at epoch {epoch}, {note}")
         if failures and self.on_error == "stop":
             raise ProbeError(failures[0], where=self.name, remedy="see above, or on_error: warn")
+
+    def _share(self, seconds: float) -> str:
+        """Say which share of the epoch so far the probe took; nothing outside a fit."""
+        if self._epoch_began is None:
+            return ""
+        return f" ({seconds / (time.monotonic() - self._epoch_began):.0%} of the epoch so far)"
 
     # -- state
 

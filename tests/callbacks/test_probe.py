@@ -151,6 +151,20 @@ def test_runs_after_every_nth_and_the_last_epoch_but_not_in_the_sanity_check(
     assert probe._epochs == [1, 3, 4]
 
 
+def test_a_probe_tells_its_share_of_the_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("callbacks.probe.rank_zero_info", said.append)
+    fit(tmp_path, [Counter()])
+    told = [line for line in said if "of the epoch so far" in line]
+    assert len(told) == 2
+    for line in told:
+        assert 0 <= int(line.split("s (")[1].split("%")[0]) < 100
+    Counter().run_once(TinyVictim(), TinyData(), tmp_path / "alone", 0)
+    assert "epoch so far" not in said[-1]
+
+
 def test_runs_once_an_epoch_whatever_the_validation_does(tmp_path: Path) -> None:
     often, never = Counter(), Counter()
     fit(tmp_path / "often", [often], val_check_interval=0.5)

@@ -22,6 +22,7 @@ COMMANDS = {
     "data": ("cli.commands", "data check: say what a data folder holds"),
     "plan": ("cli.plan", "forecast parameters, memory, FLOPs and bytes, and say who sees what"),
     "compare": ("cli.compare", "set two runs side by side, figure by figure"),
+    "merge": ("cli.merge", "make a run's adapter part of the weights it was trained on"),
     "prepare": ("cli.commands", "prepare tiny, reader, canaries: make what studies start from"),
 }
 

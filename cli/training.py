@@ -23,6 +23,7 @@ import lightning_modules  # noqa: F401
 import qpriv.pruning.controls
 import qpriv.pruning.policy  # noqa: F401
 from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.inventory import Inventory
 from lightning_modules.base import TrainedOnly
 from qpriv.errors import CheckpointError, ConfigError
 
@@ -90,7 +91,8 @@ class QprivCLI(LightningCLI):
             kwargs["logger"] = [*own, *listed] or False
             self.save_config_kwargs = {"folder": str(self.run.folder)}
             if self.subcommand == "fit":
-                self.trainer_defaults["callbacks"] = standard_callbacks(self.model, self.run.folder)
+                standard = standard_callbacks(self.model, self.run.folder)
+                self.trainer_defaults["callbacks"] = [Inventory(), *standard]
         kwargs["plugins"] = [AtomicCheckpointIO(), *_as_list(given.plugins)]
         try:
             return super().instantiate_trainer(**kwargs)
@@ -141,6 +143,8 @@ def _run(words: Sequence[str]) -> None:
         trainer_defaults={
             "use_distributed_sampler": False,
             "num_sanity_val_steps": 0,
+            # `Inventory` tells it part by part
+            "enable_model_summary": False,
             "log_every_n_steps": 10,
         },
         args=args,
@@ -179,7 +183,7 @@ def tell() -> None:
     """Print what the suite itself logs, such as what was read and dropped, on the first process."""
     if int(os.environ.get("LOCAL_RANK", "0")):
         return
-    for name in ("qpriv", "datamodules", "lightning_modules"):
+    for name in ("qpriv", "callbacks", "datamodules", "lightning_modules"):
         suite = logging.getLogger(name)
         suite.setLevel(logging.INFO)
         if not suite.handlers:

@@ -6,24 +6,36 @@ from qpriv.result import Result
 
 
 class StepClock:
-    """Adds up the wall-clock time of training steps."""
+    """Adds up the wall-clock and CPU time of training steps.
+
+    The wall clock is what a user waits for; CPU seconds, of all threads of this process, can be
+    compared between runs that shared a machine.
+    """
 
     def __init__(self) -> None:
-        self._seconds, self._steps, self._started = 0.0, 0, 0.0
+        self._wall, self._cpu, self._steps = 0.0, 0.0, 0
+        self._started = (0.0, 0.0)
 
     def start(self) -> None:
         """Begin a step."""
-        self._started = time.monotonic()
+        self._started = (time.monotonic(), time.process_time())
 
     def stop(self) -> None:
         """End a step."""
-        self._seconds += time.monotonic() - self._started
+        wall, cpu = self._started
+        self._wall += time.monotonic() - wall
+        self._cpu += time.process_time() - cpu
         self._steps += 1
 
     def results(self) -> list[Result]:
-        """Return ``train_seconds`` of the steps since the last call; nothing if there were none."""
-        seconds, steps = self._seconds, self._steps
-        self._seconds, self._steps = 0.0, 0
-        note = "wall clock of an epoch's training steps"
-        measured = Result(name="train_seconds", value=seconds, n=steps, unit="s", note=note)
-        return [measured] if steps else []
+        """Return the times of the steps since the last call; nothing if there were none."""
+        wall, cpu, steps = self._wall, self._cpu, self._steps
+        self._wall, self._cpu, self._steps = 0.0, 0.0, 0
+        return [
+            Result(name=name, value=seconds, n=steps, unit="s", note=f"{what} of an epoch's steps")
+            for name, seconds, what in (
+                ("train_seconds", wall, "wall clock"),
+                ("train_cpu_seconds", cpu, "CPU time"),
+            )
+            if steps
+        ]

@@ -46,6 +46,9 @@ PARADIGM_QUANTITIES = (
     Quantity("bytes_padding", "Of them padding", "what only hides how many tokens were kept"),
     Quantity("bytes_epoch", "Bytes an epoch", "up and down together, over all training samples"),
     Quantity("train_seconds", "Seconds an epoch", "training steps alone, all parties together"),
+    Quantity(
+        "train_cpu_seconds", "CPU seconds an epoch", "the same of all cores, also when shared"
+    ),
 )
 
 ATTACK_QUANTITIES = (

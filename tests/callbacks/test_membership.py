@@ -1,0 +1,49 @@
+"""What a membership figure says beside its value."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from callbacks import MembershipProbe
+from qpriv.datasets.sample import ArrayImage, VQASample
+from qpriv.errors import ConfigError
+from tests.callbacks.victims import TinyData, TinyVictim
+
+
+def brighter(sample: VQASample) -> VQASample:
+    pixels = np.asarray(sample.image.load()) // 2 + 120
+    return replace(sample, image=ArrayImage(pixels.astype(np.uint8)))
+
+
+def test_figures_name_their_query_and_a_split_that_gives_itself_away_is_flagged(tmp_path) -> None:
+    data = TinyData()
+    data.parts["nonmembers"] = [brighter(sample) for sample in data.parts["nonmembers"]]
+    probe = MembershipProbe(shadows=2, query_policy=("same", "resampled"), audit_isolation=True)
+    results = probe.run_once(TinyVictim(), data, tmp_path, 0)
+    assert {r.attack["query_policy"] for r in results} == {"same", "resampled"}
+    by_query = [
+        {r.name.removeprefix("attack/membership/"): r for r in results
+         if r.attack["query_policy"] == query}
+        for query in ("same", "resampled")
+    ]  # fmt: skip
+    for figures in by_query:
+        prefixes = ("", "loss_", "calibrated_", "lira_", "rmia_")
+        names = ("auc", "balanced_accuracy", "balanced_accuracy_best", "advantage")
+        assert {p + name for p in prefixes for name in names} < figures.keys()
+        for needed, name in ((1000, "tpr_at_1_fpr"), (10000, "tpr_at_0.1_fpr")):
+            assert figures[name].value is None and figures[name].status == "not applicable"
+            assert f"needs {needed} non-members, has 16" in figures[name].note
+        assert figures["blind_auc"].ci[0] > 0.5
+        assert all("without asking the model" in r.note for r in figures.values())
+        assert all("short attacker" in r.note for r in figures.values())
+        assert all((r.attack["members"], r.attack["nonmembers"]) == (16, 16)
+                   for r in figures.values())  # fmt: skip
+    assert by_query[0]["loss_auc"].value != by_query[1]["loss_auc"].value
+
+
+def test_what_cannot_work_is_refused_before_training() -> None:
+    with pytest.raises(ConfigError, match="query_policy is empty"):
+        MembershipProbe(query_policy=())
+    with pytest.raises(ConfigError, match="no members or no non-members of types"):
+        MembershipProbe(question_types=("nothing",)).check(TinyVictim(), TinyData())

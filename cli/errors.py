@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import errno
 import os
 import sys
 import textwrap
@@ -13,6 +14,12 @@ from qpriv.errors import QprivError
 
 MAX_LINES = 6
 _WIDTH = 300
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
+"""Errors of a file system that its owner can put right."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has stopped the work, as Ctrl-C would have."""
 
 
 def fail(message: str, hint: str = "") -> NoReturn:
@@ -61,9 +68,10 @@ def told_briefly(debug: bool, resume_hint: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         print(f"\nqpriv: stopped. {resume_hint}".rstrip(), file=sys.stderr)
-        raise SystemExit(130) from None
+        # what a shell reports of a program that the signal ended
+        raise SystemExit(143 if isinstance(stopped, Terminated) else 130) from None
     except BrokenPipeError:
         # the reader, such as `head`, has seen enough; what is still buffered must not try again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,7 +81,7 @@ def told_briefly(debug: bool, resume_hint: str = "") -> Iterator[None]:
             raise
         known = _cause(error)
         if known is not None:
-            fail(str(known))
+            fail(str(known), resume_hint if isinstance(known, DiskError) else "")
         reason = " ".join(str(error).split())
         print(
             f"qpriv: internal error: {type(error).__name__}: {reason[:_WIDTH]}",
@@ -84,11 +92,23 @@ def told_briefly(debug: bool, resume_hint: str = "") -> Iterator[None]:
         raise SystemExit(1) from error
 
 
+class DiskError(QprivError):
+    """A file system that takes no more, or does not let us."""
+
+
 def _cause(error: BaseException | None) -> QprivError | None:
-    """Return the error of ours that others were raised from, or None."""
-    while error is not None and not isinstance(error, QprivError):
+    """Return the error that others were raised from and a user can act on, or None."""
+    while error is not None:
+        if isinstance(error, QprivError):
+            return error
+        if isinstance(error, OSError) and error.errno in _DISK:
+            return DiskError(
+                str(error.strerror),
+                where=str(error.filename or "the run folder"),
+                remedy="free space or allow access; what was finished is kept",
+            )
         error = error.__cause__ or error.__context__
-    return error
+    return None
 
 
 def typed(args: Sequence[str], flag: str) -> list[str]:

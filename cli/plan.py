@@ -22,7 +22,7 @@ from qpriv.paradigms import Centralized, Paradigm
 from qpriv.planning import Plan, make_plan
 
 from .parser import BriefParser
-from .run import RunOptions
+from .run_folder import RunOptions
 from .training import check_yaml, quiet, shipped
 
 

@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from cli.main import main
-from cli.run import RunOptions, open_run
+from cli.run_folder import RunOptions, open_run
 from qpriv.errors import ConfigError
 
 from .conftest import QUICK, SMALL

@@ -1,6 +1,8 @@
 """A run's life as a person sees it: stopped, continued, loaded, never overwritten."""
 
+import errno
 import json
+import os
 import shutil
 
 import lightning as L
@@ -8,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+from cli.errors import told_briefly
 from cli.main import main
 from cli.run_folder import RunOptions, open_run
 from qpriv.errors import ConfigError
@@ -143,3 +146,67 @@ def test_auto_starts_where_there_is_nothing_and_last_goes_on_with_the_newest(tmp
     found = open_run(options, "fit", "vqa", None, "last")
     assert found.resumed
     assert found.folder.name == "vqa-20260102-000000"
+
+
+def test_a_run_that_died_before_its_first_checkpoint_is_not_passed_over(tmp_path):
+    options = RunOptions(root=str(tmp_path))
+    older, newer = (tmp_path / f"vqa-2026010{day}-000000" for day in (1, 2))
+    for run in (older, newer):
+        run.mkdir()
+        (run / "config.yaml").touch()
+    (older / "checkpoints").mkdir()
+    (older / "checkpoints" / "last.ckpt").touch()
+    os.utime(older / "config.yaml", (1, 1))
+    os.utime(older / "checkpoints" / "last.ckpt", (2, 2))
+    for asked in ("last", "auto"):
+        found = open_run(options, "fit", "vqa", None, asked)
+        assert (found.folder, found.ckpt_path) == (newer, None)
+    # the line that Ctrl-C prints holds in a named folder as well
+    assert open_run(options, "fit", "vqa", str(newer), "last").folder == newer
+
+
+def test_processes_of_one_run_share_its_folder(tmp_path, monkeypatch):
+    options = RunOptions(root=str(tmp_path))
+    first = open_run(options, "fit", "vqa", None, None)
+    first.folder.mkdir()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert open_run(options, "fit", "vqa", None, None) == first
+
+
+@pytest.mark.parametrize(
+    "launcher", [{"WORLD_SIZE": "2"}, {"SLURM_NTASKS": "2"}, {"NODE_RANK": "1"}]
+)
+def test_processes_that_were_started_apart_need_a_named_folder(launcher, tmp_path, monkeypatch):
+    for name, value in launcher.items():
+        monkeypatch.setenv(name, value)
+    options = RunOptions(root=str(tmp_path))
+    with pytest.raises(ConfigError, match="each would choose a folder of its own"):
+        open_run(options, "fit", "vqa", None, None)
+    assert open_run(options, "fit", "vqa", str(tmp_path / "run"), None).folder.name == "run"
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_any_work(tmp_path):
+    (tmp_path / "runs").touch()  # a file, which stops even the superuser
+    with pytest.raises(ConfigError, match="cannot write there"):
+        open_run(RunOptions(root=str(tmp_path / "runs")), "fit", "vqa", None, None)
+
+
+def test_a_disk_that_is_all_but_full_is_told_before_any_work(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=3 << 20))
+    with pytest.raises(ConfigError, match="only 3 MiB are free"):
+        open_run(RunOptions(root=str(tmp_path)), "fit", "vqa", None, None)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_a_disk_that_takes_no_more_is_told_in_a_line(number, capsys):
+    with pytest.raises(SystemExit) as leaving, told_briefly(False, "go on with last"):
+        try:
+            raise OSError(number, os.strerror(number), "runs/vqa/results.jsonl")
+        finally:
+            raise RuntimeError("in a callback")
+    assert leaving.value.code == 2
+    told = capsys.readouterr().err
+    assert os.strerror(number) in told
+    assert "runs/vqa/results.jsonl" in told
+    assert told.splitlines()[-1].strip() == "go on with last"

@@ -46,7 +46,10 @@ def score_update_answers(
     """Return how well each answer explains a client's LoRA update, ``[C]`` in [-1, 1].
 
     The attacker knows the weights, which it sent, the policy and the question; in place of the
-    image it averages over images of its own.
+    image it averages over images of its own. So it looks at the one matrix to which image tokens
+    add nothing: behind the last layer's down projection come the last norm and the head alone, and
+    the gradient of its B is a sum of ``g_t (A x_t)^T`` over the positions ``t`` of the answer.
+    All other gradients are sums over every token of an image that is not the attacker's.
 
     Args:
         model: The model with the adapter that the server sent.
@@ -57,12 +60,13 @@ def score_update_answers(
         answers: Candidates.
         stand_ins: The attacker's images.
     """
-    observed = shared.flat().to(model.device)
+    last = f"layers.{model.num_layers - 1}.mlp.down_proj.lora_B"
+    observed = shared.flat(last).to(model.device)
     scores = []
     for answer in answers:
-        simulated = simulate_update(model, asked(stand_ins, question, answer), policy, encode)
-        flat = torch.cat([value.flatten() for value in simulated]).to(observed)
-        scores.append(cosine_similarity(flat, observed, dim=0))
+        samples = asked(stand_ins, question, answer)
+        (simulated,) = simulate_update(model, samples, policy, encode, last)
+        scores.append(cosine_similarity(simulated.flatten().to(observed), observed, dim=0))
     return torch.stack(scores).cpu()
 
 

@@ -54,9 +54,10 @@ class SharedGradient:
             SharedGradient(head, levels),
         )
 
-    def flat(self) -> Tensor:
-        """Return all values one after another, ``[P]``."""
-        return torch.cat([value.flatten() for value in self.values.values()])
+    def flat(self, part: str = "") -> Tensor:
+        """Return the values of the weights in whose name ``part`` occurs, in one row ``[P]``."""
+        chosen = [value for name, value in self.values.items() if part in name]
+        return torch.cat([value.flatten() for value in chosen])
 
 
 def share_update(
@@ -136,13 +137,23 @@ def simulate_update(
     samples: Sequence[VQASample],
     policy: PruningPolicy,
     encode: Encode,
+    part: str = "",
 ) -> list[Tensor]:
     """Return the gradient that a client with these samples would have, without dropout.
 
     In the order of the values of the `SharedGradient` of a client that trains the adapter alone.
+
+    Args:
+        model: The model with the adapter that the server sent.
+        samples: The client's batch.
+        policy: The client's pruning policy.
+        encode: The frozen encoders.
+        part: Only weights in whose name this occurs; the backward pass ends at the first of them.
     """
     with differentiable(model):
         model.eval()
+        for name, value in model.named_parameters():
+            value.requires_grad_(value.requires_grad and part in name)
         batch = model.preprocessor(samples).to(model.device)
         accumulate_gradients(model, batch, policy, encode)
         trained = [value for value in model.parameters() if value.requires_grad]

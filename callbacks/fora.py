@@ -22,10 +22,12 @@ from qpriv.attacks.observation import (
 )
 from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
 from qpriv.attacks.residual import residual_report
+from qpriv.attacks.simulator import ServerLoss
 from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.boundary.crossing import check_cut
 from qpriv.datasets.sample import VQASample
+from qpriv.errors import ConfigError
 from qpriv.result import Result
 
 PICTURES = 8
@@ -37,13 +39,15 @@ class ForaProbe(Probe):
 
     Figures are ``attack/fora/<name>`` with the names of `reconstruction_report`,
     `residual_report` and `reidentification_report`; those of the weaker attacker who holds only the public base model
-    are ``attack/fora_substitute/<name>``. The inverter is carried over from epoch to epoch.
+    are ``attack/fora_substitute/<name>``, and those of one whom the server's layers teach as well
+    ``attack/sdar/<name>``. The inverter is carried over from epoch to epoch.
 
     Args:
         max_samples: Private scenes to reconstruct.
         auxiliary_samples: Public scenes the attacker trains on.
         client: ``supervised`` trains through the true client, the upper bound; ``substitute``
-            through the public base model, aligned to what crossed.
+            through the public base model, aligned to what crossed; ``simulator`` (SDAR) through
+            a substitute that the server's own layers and labels teach as well.
         positions: Whether it knows which patches were kept.
         steps: Optimiser steps at each epoch end.
         alignment_steps: Steps that align a substitute, at each epoch end.
@@ -79,14 +83,21 @@ class ForaProbe(Probe):
         )
 
     def check(self, victim: Victim, data: AttackData) -> None:
-        """Refuse cuts beyond the model's depth."""
+        """Refuse cuts beyond the model's depth, and a simulator where no label crosses."""
         for cut in victim.cuts:
             check_cut(victim.model, cut)
+        if self.client == "simulator" and len(victim.cuts) > 1:
+            raise ConfigError(
+                "a U-shaped split's server has neither labels nor the layers that answer",
+                where="client",
+                remedy="take client: substitute there, or attack a split with one cut",
+            )
 
     @property
     def figures(self) -> str:
         """Return the name that tells the stronger attacker's figures from the weaker one's."""
-        return "fora" if self.client == "supervised" else "fora_substitute"
+        names = {"supervised": "fora", "substitute": "fora_substitute", "simulator": "sdar"}
+        return names[self.client]
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return one item a cut."""
@@ -131,13 +142,15 @@ class ForaProbe(Probe):
             patch_size=self.patch_size,
             seed=visit.seed,
         )
-        public = self.client == "substitute"
-        with public_client(visit.victim.model) if public else nullcontext():
+        model, supervised = visit.victim.model, self.client == "supervised"
+        with nullcontext() if supervised else public_client(model):
             seen = self._observe(visit, known, cut)
+        taught = self.client == "simulator"
+        task = ServerLoss(model.eval(), seen, known) if taught else None
         carried = visit.earlier(f"inverter-cut={cut}.pt")
         if carried is not None:
             attack.load_state_dict(torch.load(carried, weights_only=True), seen)
-        attack.fit(seen, truth, private=private, deadline=visit.deadline)
+        attack.fit(seen, truth, private=private, task=task, deadline=visit.deadline)
         save_state(attack.state_dict(), visit.path(f"inverter-cut={cut}.pt"))
         return attack
 

@@ -5,6 +5,7 @@ features and the attacker's are never paired: only their distributions meet.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -127,6 +128,7 @@ class Alignment:
         learning_rate: Of the aligner.
         critic_rate: Of the critic.
         penalty: Weight of the gradient penalty.
+        task: Weight of the server's loss, where a simulator is taught by it.
     """
 
     steps: int = 300
@@ -135,6 +137,7 @@ class Alignment:
     learning_rate: float = 3e-4
     critic_rate: float = 3e-4
     penalty: float = 10.0
+    task: float = 1.0
 
 
 def align(
@@ -143,6 +146,7 @@ def align(
     settings: Alignment,
     seed: int,
     *,
+    task: Callable[[TokenGrid, Tensor], Tensor] | None = None,
     deadline: float = float("inf"),
 ) -> Aligner:
     """Train the aligner on unpaired tokens.
@@ -155,6 +159,7 @@ def align(
         private: Tokens that crossed from the victim.
         settings: How to train.
         seed: Seed of weights and batches.
+        task: A further loss of moved tokens and their rows in ``public``; see `simulator`.
         deadline: `time.monotonic` at which training stops.
     """
     with torch.random.fork_rng(devices=[]):
@@ -168,15 +173,22 @@ def align(
         for _ in range(settings.steps):
             if time.monotonic() > deadline:
                 break
-            known, seen = (_batch(grid, settings.batch_size) for grid in (public, private))
+            rows, others = (
+                torch.randint(len(grid), (settings.batch_size,)) for grid in (public, private)
+            )
+            known, seen = public[rows], private[others]
             shared = (known.present & seen.present).unsqueeze(-1)
             real = (seen.tokens - mean) / scale * shared
-            moved = (aligner(known.tokens) - mean) / scale * shared
+            tokens = aligner(known.tokens)
+            moved = (tokens - mean) / scale * shared
             _critic_step(critic, theirs, real, moved.detach(), settings.penalty)
             loss = (1 - settings.weight) * critic(moved).mean()
             loss = loss + settings.weight * mk_mmd(real.flatten(1), moved.flatten(1))
+            if task is not None:
+                loss = loss + settings.task * task(TokenGrid(tokens, known.present), rows)
             ours.zero_grad()
-            torch.autograd.backward(loss)
+            # no gradient may reach the weights of a server that only looks
+            torch.autograd.backward(loss, inputs=list(aligner.parameters()))
             ours.step()
     return aligner
 
@@ -191,7 +203,3 @@ def _critic_step(
     optimizer.zero_grad()
     torch.autograd.backward(loss)
     optimizer.step()
-
-
-def _batch(grid: TokenGrid, size: int) -> TokenGrid:
-    return grid[torch.randint(len(grid), (size,))]

@@ -6,7 +6,8 @@ whose features look like the client's, and inverts that (``substitute``). The pa
 a network from nothing; here it is the public base model, which every party of a LoRA fine-tune
 holds, with an aligner on top (`alignment`). ``supervised`` is the reference's own upper bound: the
 inverter is trained through the true client, so it bounds from above what a passive server can do
-with this decoder and these pictures.
+with this decoder and these pictures. ``simulator`` is the substitute of SDAR, which learns from
+the server's own layers and labels as well (`simulator`).
 """
 
 import time
@@ -23,10 +24,12 @@ from qpriv.errors import ConfigError
 from .alignment import Alignment, align
 from .inverter import Inverter, TokenGrid
 from .observation import Observation, Scenes
+from .simulator import TaskLoss
 from .threat import Positions, ThreatModel
 
-Client = Literal["supervised", "substitute"]
-"""Through whom the inverter is trained: the true client, or a substitute for it."""
+Client = Literal["supervised", "substitute", "simulator"]
+"""Through whom the inverter is trained: the true client, a substitute for it, or one that the
+server's layers teach."""
 
 STRONG_STEPS = 600
 """With fewer optimiser steps than this a figure is marked as a short attacker's."""
@@ -101,10 +104,16 @@ class Fora:
     @property
     def threat_model(self) -> ThreatModel:
         """Return what the attacker is granted."""
-        through = {"supervised": "the true client", "substitute": "the public base model"}
+        through = {
+            "supervised": "boxes, through the true client",
+            "substitute": "boxes, through the public base model",
+            "simulator": "boxes and answers, through the public base model",
+        }
+        layers = "transcript" if self.client != "simulator" else "transcript; the server's layers"
         return ThreatModel(
-            auxiliary=f"in-domain scenes and their boxes, through {through[self.client]}",
+            auxiliary=f"in-domain scenes and their {through[self.client]}",
             positions=self.positions,
+            access=layers,
         )
 
     @property
@@ -118,6 +127,7 @@ class Fora:
         truth: Scenes,
         *,
         private: Observation | None = None,
+        task: TaskLoss | None = None,
         deadline: float = float("inf"),
     ) -> None:
         """Train the inverter on auxiliary scenes.
@@ -127,16 +137,19 @@ class Fora:
             truth: The scenes.
             private: What crossed from the victim, whose scenes are unknown: what a substitute is
                 aligned to.
+            task: The loss of the server's layers, which teaches a simulator.
             deadline: `time.monotonic` at which training stops, whatever is left to do.
 
         Raises:
-            ValueError: If a substitute has nothing to be aligned to.
+            ValueError: If a substitute has nothing to be aligned to, or a simulator no teacher.
         """
         grid = seen.tokens(self.positions)
-        if self.client == "substitute":
+        if (self.client == "simulator") != (task is not None):
+            raise ValueError("a simulator, and nobody else, learns from the server: see `task`")
+        if self.client != "supervised":
             if private is None:
                 raise ValueError("a substitute is aligned to what crossed: give `private`")
-            grid = self._aligned(grid, private.tokens(self.positions), deadline)
+            grid = self._aligned(grid, private.tokens(self.positions), task, deadline)
         generator = torch.Generator().manual_seed(self.seed + self.steps_done)
         if self.inverter is None:
             self.inverter = self._new_inverter(grid, seen.grid)
@@ -179,8 +192,10 @@ class Fora:
             self.inverter = self._build(seen.tokens(self.positions), seen.grid)
             self.inverter.load_state_dict(state["inverter"])
 
-    def _aligned(self, public: TokenGrid, private: TokenGrid, deadline: float) -> TokenGrid:
-        aligner = align(public, private, self.alignment, self.seed, deadline=deadline)
+    def _aligned(
+        self, public: TokenGrid, private: TokenGrid, task: TaskLoss | None, deadline: float
+    ) -> TokenGrid:
+        aligner = align(public, private, self.alignment, self.seed, task=task, deadline=deadline)
         with torch.no_grad():
             tokens = torch.cat([aligner(public.tokens[r]) for r in _slices(len(public), 256)])
         return TokenGrid(tokens * public.present.unsqueeze(-1), public.present)

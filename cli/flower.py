@@ -9,6 +9,7 @@ come last.
 import shlex
 from collections.abc import Mapping
 from functools import partial
+from typing import cast
 
 from lightning_modules import VQAModule
 from qpriv.errors import ConfigError
@@ -36,10 +37,10 @@ def serve(grid: Grid, context: Context) -> None:
     """Average what clients learn, round by round, and export the last adapter."""
     quiet()
     cli = PartyCLI(["server", *_words(context.run_config, "settings", "server")], has_data=False)
-    module = cli.module_of_party()
+    paradigm, module = _paradigm(cli), cli.module_of_party()
     model = module.model
     config = run_config(steps_of(cli, module), _terms(module))
-    result = AdapterMean(_paradigm(module)).start(
+    result = AdapterMean(paradigm).start(
         grid,
         ArrayRecord(named_weights(model)),
         num_rounds=cli.given("rounds"),
@@ -58,27 +59,29 @@ def learn(message: Message, context: Context) -> Message:
     words = _words(context.run_config, "settings", "client")
     own = _words(context.node_config, "words")
     cli = PartyCLI(["client", *words, "--client", number, *own], has_data=True)
-    module = cli.module_of_party()
-    paradigm, data = _paradigm(module), ClientData(cli, module)
+    paradigm, module = _paradigm(cli), cli.module_of_party()
+    data = ClientData(cli, module)
     module.model.train()
     run = Run(module.model, module.policy, module.encode, module.recipe, module.seed)
     work = partial(data.work, local_steps=paradigm.local_steps)
     return train(message, LocalClient(data.number, run, paradigm, work), _terms(module))
 
 
-def _paradigm(module: VQAModule) -> Federated:
-    if not isinstance(module.paradigm, Federated):
+def _paradigm(cli: PartyCLI) -> Federated:
+    """Return the paradigm of a run, before its model is loaded."""
+    paradigm = cast(VQAModule, cli.model).paradigm
+    if not isinstance(paradigm, Federated):
         raise ConfigError(
-            f"Flower has no place for {type(module.paradigm).__name__}",
+            f"Flower has no place for {type(paradigm).__name__}",
             where="--model.paradigm",
             remedy="choose Federated, or start `qpriv server` and `qpriv client`",
         )
-    return module.paradigm
+    return paradigm
 
 
 def _terms(module: VQAModule) -> dict[str, str]:
     digest = module.frozen_identity()["backbone"]
-    return terms_of(digest, _paradigm(module), module.recipe, module.seed)
+    return terms_of(digest, module.paradigm, module.recipe, module.seed)
 
 
 def _words(config: Mapping[str, object], *names: str) -> list[str]:

@@ -14,6 +14,15 @@ from .conftest import QUICK, SMALL
 NAMES = sorted(path.stem for path in (CONFIGS / "paradigms").glob("*.yaml"))
 
 
+def test_a_paradigm_and_its_cuts_are_two_options(capsys):
+    with pytest.raises(SystemExit):
+        words = ["--model.paradigm", "UShapedSplit", "--model.paradigm.cuts", "[2,6]"]
+        main(["fit", "--model=VQAModule", *words, "--print_config"])
+    paradigm = yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["paradigm"]
+    assert paradigm["class_path"].endswith(".UShapedSplit")
+    assert paradigm["init_args"]["cuts"] == [2, 6]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_paradigm_is_fit_and_its_adapters_load_without_qpriv(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -17,7 +17,7 @@ from qpriv.paradigms.split_client import SplitClient
 from tests.paradigms.runs import RECIPE, Trained, begin, by_base_name, same, train, trained_weights
 from tests.tiny_models import random_samples
 
-STEPS = 8
+STEPS = 20
 CUTS = [(3,), (2, 6)]
 
 
@@ -63,7 +63,7 @@ def centralized() -> Trained:
 
 
 @pytest.mark.parametrize("cuts", CUTS)
-def test_steps_of_two_parties_are_those_of_one_trainer_bit_for_bit(
+def test_twenty_steps_of_two_parties_are_those_of_one_trainer_bit_for_bit(
     centralized: Trained, cuts: tuple[int, ...]
 ) -> None:
     client, _ = parties(cuts)
@@ -184,7 +184,7 @@ def test_a_split_server_sees_labels_but_no_image_and_no_question() -> None:
     assert not held & {id(parameter) for parameter in theirs}
 
 
-@pytest.mark.parametrize(("codec", "bucket"), [(None, 1), ("int8", 1), (None, 16), ("int8", 8)])
+@pytest.mark.parametrize(("codec", "bucket"), [(None, 1), ("int8", 8)])
 @pytest.mark.parametrize("cuts", CUTS)
 def test_hooks_count_exactly_what_parties_send(
     cuts: tuple[int, ...], codec: str | None, bucket: int

@@ -16,6 +16,10 @@ from .test_federated import CLIENTS, ROUNDS, STEPS, in_one_process
 needs_flower = pytest.mark.skipif(find_spec("flwr") is None, reason="needs qpriv[flower]: flwr")
 
 
+NODES = {11: 1, 7: 0}
+"""Clients by node: a node's number tells nothing of the client's."""
+
+
 def grid_of(answer: Callable):
     """Return a Flower grid of nodes in this process, which answer one after another."""
     from flwr.serverapp import Grid
@@ -25,7 +29,7 @@ def grid_of(answer: Callable):
 
     class Here(Grid):
         def get_node_ids(self) -> Iterable[int]:
-            return [11, 7][:CLIENTS]  # a node's number tells nothing of the client's
+            return list(NODES)
 
         def send_and_receive(self, messages, *, timeout=None):
             return [answer(message) for message in messages]
@@ -43,7 +47,7 @@ def run(change: Callable = lambda reply: reply, **settings):
     from qpriv.paradigms.flower import AdapterMean, run_config, train
     from qpriv.paradigms.weights import named_weights
 
-    clients = {7: local_client(0, CLIENTS, **settings), 11: local_client(1, CLIENTS, **settings)}
+    clients = {node: local_client(own, CLIENTS, **settings) for node, own in NODES.items()}
     server = fresh("federated", CLIENTS)
     paradigm = clients[7][0].paradigm
     config = run_config(STEPS, terms_of("digest", paradigm, server.recipe, SEED))

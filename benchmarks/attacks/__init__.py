@@ -1,0 +1,1 @@
+"""Every attack beside a plain loop: ``python -m benchmarks.attacks``."""

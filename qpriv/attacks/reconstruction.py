@@ -9,6 +9,7 @@ from torch.nn.functional import interpolate
 
 from qpriv.datasets.sample import Box
 from qpriv.metrics.intervals import mean_interval, wilson_interval
+from qpriv.metrics.perceptual import gmsd
 from qpriv.metrics.reconstruction import Regions, psnr, ssim
 from qpriv.metrics.reidentification import Reidentification, correlation, face_crops, ranks
 from qpriv.result import Result
@@ -61,10 +62,14 @@ def reconstruction_report(
 
     ``psnr``, ``psnr_sensitive``, ``psnr_kept``, ``psnr_dropped`` and the same of ``ssim``;
     ``floor_mean_image`` with the same suffixes (PSNR), ``floor_mean_face`` (PSNR in the
-    sensitive boxes) and ``gain_over_mean_face``, the paired difference to it.
+    sensitive boxes) and ``gain_over_mean_face``, the paired difference to it. ``gmsd`` is
+    perceptual and of the whole picture, 0 for an exact copy, beside ``floor_mean_image_gmsd``.
     """
     guess, face = floors.images(truth), floors.faces(truth)
-    report = []
+    report = [
+        figure("gmsd", gmsd(restored, truth.pictures), truth),
+        figure("floor_mean_image_gmsd", gmsd(guess, truth.pictures), truth),
+    ]
     for suffix, region in regions.named.items():
         report += [
             figure(f"psnr{suffix}", psnr(restored, truth.pictures, region), truth, "dB"),

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import lightning as L
 import torch
+from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from callbacks.isolation import isolated, item_seed
@@ -159,6 +160,7 @@ class Probe(L.Callback, ABC):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse what cannot work before any long work."""
+        _require_whole(trainer)
         self.require(pl_module, _datamodule(trainer))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -368,6 +370,15 @@ def _require_data(datamodule: object) -> AttackData:
         f"{type(datamodule).__name__} offers attackers no {', '.join(missing)}",
         remedy="use a data module with these lists, or leave the attack callbacks out",
     )
+
+
+def _require_whole(trainer: L.Trainer) -> None:
+    if isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy | DeepSpeedStrategy):
+        raise ConfigError(
+            f"{type(trainer.strategy).__name__} gives no process a whole model to attack",
+            where="--trainer.strategy",
+            remedy="train without probes, then attack the checkpoint, or use ddp",
+        )
 
 
 def _datamodule(trainer: L.Trainer) -> object:

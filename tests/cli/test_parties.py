@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,10 +15,13 @@ import torch
 from safetensors.torch import load_file
 
 from cli.main import main
+from cli.parties import MIB
 from qpriv.paradigms.remote import Snapshots
 from qpriv.result import read_results
+from qpriv.transport import Identity, Packet, TransportError
 from qpriv.transport.certificates import make_certificates
-from tests.tiny_models import random_backbone
+from qpriv.transport.grpc_link import GrpcLink
+from tests.tiny_models import build_random_backbone, random_backbone
 
 ROOT = Path(__file__).parents[2]
 EPOCHS = 2
@@ -176,11 +180,22 @@ def test_parties_that_are_killed_end_at_the_weights_of_the_fit(parties, tmp_path
 
 
 @pytest.mark.slow
-def test_federated_clients_over_grpc_are_the_fit_bit_for_bit(parties, tmp_path):
+def test_federated_parties_that_are_killed_end_at_the_weights_of_the_fit(parties, tmp_path):
+    """A client within the second round, then the server within the third."""
     given = ("--model.paradigm=Federated", "--model.paradigm.num_clients=2")
     run = parties(*given, "--model.paradigm.local_steps=2", "--model.dropout=0.1")
-    server = run.serve(4, "--steps=6")  # three steps an epoch: rounds of two, one, two, one
+    length = (4, "--steps=6")  # three steps an epoch: rounds of two, one, two, one
+    server = run.serve(*length)
     clients = [run.join(number, "--shard=true") for number in range(2)]
+    run.reaches("server", 1)
+    clients[0].send_signal(signal.SIGKILL)
+    clients[0].wait()
+    clients[0] = run.join(0, "--shard=true")
+    run.reaches("server", 2)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    assert Snapshots(tmp_path / "server/rounds").numbers()[-1] < 4, "the kill came too late"
+    server = run.serve(*length)
     expected = fit(tmp_path / "fit", run.settings)
     for process in (*clients, server):
         run.ended(process)
@@ -191,18 +206,36 @@ def test_federated_clients_over_grpc_are_the_fit_bit_for_bit(parties, tmp_path):
 @pytest.mark.slow
 def test_who_does_not_belong_is_told_why_and_the_run_goes_on(parties, tmp_path):
     run = parties("--model.paradigm=SplitLearning")
-    server = run.serve(rounds=3)
+    server = run.serve(3, "--max_message=1")
     make_certificates(tmp_path / "foreign", clients=1)
-    stranger = run.join(0, "--certificates", str(tmp_path / "foreign"), "--patience=1")
-    another = run.join(0, "--model.rank=8")
-    for process in (stranger, another):
+    another = build_random_backbone(tmp_path / "another", seed=1)
+    refused = [
+        run.join(0, "--certificates", str(tmp_path / "foreign"), "--patience=1"),
+        run.join(0, "--model.rank=8"),
+        run.join(0, f"--model.backbone={another}"),
+    ]
+    for process in refused:
         process.communicate(timeout=900)
         assert process.returncode == 2
     said = (tmp_path / "client0.err").read_text()
     assert "are both certificates of one authority?" in said
     assert "rank is 8, the server's is 4" in said
+    assert re.search(r"model is \w+, the server's is \w+", said)
+    own = Identity.read(tmp_path / "certificates", "client0")
+    with GrpcLink(f"localhost:{run.port}", own) as line:
+        assert b"malformed" in line.exchange(b"\x80\x04 a pickle, perhaps")
+        with pytest.raises(TransportError, match="refused a message by its size"):
+            line(Packet("forward", {"activation/values": torch.zeros(MIB, 1)}))
     run.ended(run.join(0))
     run.ended(server)
+
+
+def test_a_server_without_certificates_is_told_what_to_give(parties, capsys):
+    run = parties("--model.paradigm=SplitLearning")
+    with pytest.raises(SystemExit) as leaving:
+        main(["server", *run.settings, "--rounds=1"])
+    assert leaving.value.code == 2
+    assert "no certificates are given (in --certificates): give a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from qpriv.pruning.policy import NoPruning, PruningPolicy
 
 Floats = NDArray[np.float64]
 QUERIES: tuple[QueryPolicy, ...] = ("same", "off", "resampled")
-TRAINED, ASKED = 24, 20
+TRAINED, ASKED = 96, 78
 """Samples a shadow trains on and is asked about: as many questions a step as in the study."""
 
 

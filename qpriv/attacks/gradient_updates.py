@@ -57,8 +57,8 @@ def attack_updates(
     """Attack the updates of clients that hold one sample each and take one step of SGD.
 
     ``label_accuracy_head``: the answer's tokens off the gradient of the LM head, if the head is
-    trained too. ``label_accuracy_lora``: candidate matching of the answer on the adapter's
-    gradient alone, with the question known. ``label_accuracy_prior``: the commonest answer to the
+    trained too. ``label_accuracy_lora``: candidate matching of the answer on the last adapter's
+    gradient alone, with the question known (`score_update_answers`). ``label_accuracy_prior``: the commonest answer to the
     question. ``span_precision``, ``span_recall``, ``span_f1``: words of question and answer in
     the span of the first layer's inputs, beside ``span_f1_prior``, the commonest words;
     ``span_feasible`` is the share of updates that show fewer inputs than they have rows;

@@ -14,6 +14,7 @@ from qpriv.models.batch import VQABatch
 from qpriv.models.cache import FeatureCache
 from qpriv.models.features import VisualFeatures
 from qpriv.models.fingerprint import fingerprint
+from qpriv.models.loading import DType
 from qpriv.models.preprocessing import Preprocessor
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
@@ -48,6 +49,7 @@ class RatioModule(PredictorModule):
         stage: Name of that stage, for the message if the folder is missing.
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
         prompt: Template with ``<image>`` and ``{question}``, that of the VQA model to be pruned.
+        dtype: Type of the frozen weights.
         oracle_mode: ``min`` is the source's text, ``max`` the largest ratio that still answers.
         oracle_seed: Seed of the search's random scorer.
         k_min: Safety floor of the search in patches; None scales the source's 16 of 576.
@@ -65,6 +67,7 @@ class RatioModule(PredictorModule):
         stage: str,
         backbone: str,
         prompt: str,
+        dtype: DType,
         oracle_mode: OracleMode,
         oracle_seed: int,
         k_min: int | None,
@@ -88,6 +91,7 @@ class RatioModule(PredictorModule):
                 remedy=f"choose 0 to {shape.patches}",
             )
         self._source, self._backbone, self._prompt = predictor, backbone, prompt
+        self._dtype: DType = dtype
         self._mode: OracleMode = oracle_mode
         self._oracle_seed = oracle_seed
         self._k_min = default_k_min(shape.patches) if k_min is None else k_min
@@ -100,7 +104,7 @@ class RatioModule(PredictorModule):
         if hasattr(self, "model"):
             return
         model = VisionLanguageModel.from_pretrained(
-            self._backbone, prompt=self._prompt, device=str(self.device)
+            self._backbone, prompt=self._prompt, dtype=self._dtype
         )
         self.predictor = load_predictor(self._source, model.feature_sizes)
         self.choose_trained()

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
+from qpriv.models.loading import DType
 from qpriv.models.preprocessing import DEFAULT_PROMPT
 from qpriv.paradigms.recipe import Schedule
 from qpriv.pruning.distillation import UtilityTarget, distillation_loss, mask_target
@@ -29,6 +30,7 @@ class PruningStudent(RatioModule):
         predictor: Folder of the predictor that the threshold teacher exported.
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
         prompt: Template with ``<image>`` and ``{question}``, that of the VQA model to be pruned.
+        dtype: Type of the frozen weights.
         mask_target: Utility the soft mask is distilled from: ``random`` is the source's untrained
             scorer, ``grounded`` gradient times input of the gold answer.
         lambda_rho: Weight of the ratios.
@@ -52,6 +54,7 @@ class PruningStudent(RatioModule):
         predictor: str = "runs/latest/threshold_teacher/predictor",
         backbone: str = "tiny",
         prompt: str = DEFAULT_PROMPT,
+        dtype: DType = "float32",
         mask_target: UtilityTarget = "grounded",
         lambda_rho: float = 1.0,
         lambda_m: float = 1.0,
@@ -70,6 +73,7 @@ class PruningStudent(RatioModule):
             "threshold teacher",
             backbone,
             prompt,
+            dtype,
             oracle_mode,
             oracle_seed,
             k_min,

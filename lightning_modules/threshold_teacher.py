@@ -4,6 +4,7 @@ from torch import Tensor
 
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
+from qpriv.models.loading import DType
 from qpriv.models.preprocessing import DEFAULT_PROMPT
 from qpriv.paradigms.recipe import Schedule
 from qpriv.pruning.distillation import known_error
@@ -24,6 +25,7 @@ class ThresholdTeacher(RatioModule):
         predictor: Folder of the predictor that the sensitivity teacher exported.
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
         prompt: Template with ``<image>`` and ``{question}``, that of the VQA model to be pruned.
+        dtype: Type of the frozen weights.
         oracle_mode: ``min`` is the source's text, ``max`` the largest ratio that still answers.
         oracle_seed: Seed of the search's random scorer.
         k_min: Safety floor of the search in patches; null scales the source's 16 of 576.
@@ -43,6 +45,7 @@ class ThresholdTeacher(RatioModule):
         predictor: str = "runs/latest/sensitivity_teacher/predictor",
         backbone: str = "tiny",
         prompt: str = DEFAULT_PROMPT,
+        dtype: DType = "float32",
         oracle_mode: OracleMode = "min",
         oracle_seed: int = 0,
         k_min: int | None = None,
@@ -58,6 +61,7 @@ class ThresholdTeacher(RatioModule):
             "sensitivity teacher",
             backbone,
             prompt,
+            dtype,
             oracle_mode,
             oracle_seed,
             k_min,

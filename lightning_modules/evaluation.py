@@ -1,0 +1,182 @@
+"""`EvaluatedVQA`: how a VQA model is measured: it answers, is judged, and its figures are written."""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from qpriv.datasets.sample import AnswerRule
+from qpriv.datasets.submission import has_server, write_submission
+from qpriv.models.batch import VQABatch
+from qpriv.models.preprocessing import Preprocessor
+from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.paradigms import Centralized, Paradigm
+from qpriv.paradigms.centralized import Encode
+from qpriv.pruning.policy import PruningPolicy
+from qpriv.result import CLOCK_FILE, Result, append_results
+
+from .answers import Answered, answer_batch, distinct, figures, write_predictions
+from .base import TrainedOnly, gather
+from .clock import StepClock
+from .traffic import crossing_results, traffic_results
+
+logger = logging.getLogger(__name__)
+
+
+class EvaluatedVQA(TrainedOnly):
+    """Answers every question of a split once, under a pruning policy and a paradigm.
+
+    A subclass trains, and sets what answers: ``model``, ``policy``, ``paradigm`` and ``cuts``.
+
+    Args:
+        answer_rule: How an answer is scored; None is the rule of the data set.
+        max_new_tokens: Longest answer.
+        seed: Seed of the run; None is the run's ``seed_everything``.
+    """
+
+    monitor: ClassVar[str] = "val/accuracy"
+    monitor_mode: ClassVar[Literal["min", "max"]] = "max"
+
+    model: VisionLanguageModel
+    policy: PruningPolicy
+    paradigm: Paradigm
+    cuts: tuple[int, ...]
+
+    def __init__(
+        self, answer_rule: AnswerRule | None, max_new_tokens: int, seed: int | None
+    ) -> None:
+        super().__init__(seed)
+        self._rule, self._max_new_tokens = answer_rule, max_new_tokens
+        self._answered: list[Answered] = []
+        self._clock = StepClock()
+
+    @property
+    @abstractmethod
+    def encode(self) -> Encode:
+        """Return the frozen encoders."""
+
+    @property
+    def preprocessor(self) -> Preprocessor:
+        """Return what turns samples into batches."""
+        return self.model.preprocessor
+
+    @property
+    def answer_rule(self) -> AnswerRule:
+        """Return how answers are judged: as set, or by the rule of the data set."""
+        rule: AnswerRule = self._rule or self._of_data("answer_rule", "exact")
+        return rule
+
+    def on_train_batch_start(self, batch: VQABatch, batch_idx: int) -> None:
+        """Start the clock of a step."""
+        self._clock.start()
+
+    def on_train_batch_end(self, outputs: object, batch: VQABatch, batch_idx: int) -> None:
+        """Stop it."""
+        self._clock.stop()
+
+    def validation_step(self, batch: VQABatch) -> None:
+        """Answer and score a batch."""
+        self._answered += self.answered(batch)
+
+    def test_step(self, batch: VQABatch) -> None:
+        """Answer and score a batch."""
+        self._answered += self.answered(batch)
+
+    def predict_step(self, batch: VQABatch) -> list[Answered]:
+        """Answer a batch; scores are there where gold answers are."""
+        rows = self.answered(batch)
+        self._answered += rows
+        return rows
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the figures of the validation split."""
+        self._report("val")
+
+    def on_test_epoch_end(self) -> None:
+        """Log the figures of the test split."""
+        self._report("test")
+
+    def on_predict_epoch_end(self) -> None:
+        """Write ``predictions.jsonl``, and the test server's ``submission.json`` where there is one."""
+        rows = self._collect()
+        if self.trainer.is_global_zero:
+            write_predictions(self.run_folder / "predictions.jsonl", rows)
+            self._write_submission({row.key: row.prediction for row in rows})
+
+    def answered(self, batch: VQABatch) -> list[Answered]:
+        """Return what the model says to a batch under the policy.
+
+        Where clients have adapters of their own, each answers about the images it holds.
+        """
+        rule = self.answer_rule
+        rows: list[Answered] = []
+        for client, part in self.paradigm.parts(batch):
+            features = self.encode(part)
+            decision = self.policy.decide(features, part.samples)
+            with self.paradigm.answering(self.model, client):
+                rows += answer_batch(
+                    self.model, part, features, decision, rule, self._max_new_tokens, client
+                )
+        return rows
+
+    def _write_submission(self, answers: Mapping[str, str]) -> None:
+        """Write the file of VQAv2's, OK-VQA's and GQA's servers, which must hold every question."""
+        read = self._of_data("samples", None)
+        samples = read("test") if read else []
+        if not samples or not all(has_server(sample.dataset) for sample in samples):
+            return
+        if not self._of_data("is_whole", None)("test"):
+            logger.warning("no submission.json: a cap or missing images left questions out")
+        elif missing := sum(sample.key not in answers for sample in samples):
+            logger.warning("no submission.json: %d questions were not answered", missing)
+        else:
+            write_submission(self.run_folder / "submission.json", samples, answers)
+
+    def _of_data(self, name: str, default: Any) -> Any:  # noqa: ANN401 - several settings
+        """Return a setting of the trainer's DataModule, if it has one."""
+        return getattr(getattr(self.trainer, "datamodule", None), name, default)
+
+    def _collect(self) -> list[Answered]:
+        rows, self._answered = distinct(gather(self._answered)), []
+        return rows
+
+    def _report(self, stage: str) -> None:
+        rows = self._collect()
+        if self.trainer.sanity_checking:
+            return
+        rule, prompt = self.answer_rule, self.preprocessor.prompt
+        results = self._stamped([*figures(rows, stage, rule, prompt), *self._bytes(rows)])
+        for result in results:
+            if result.value is not None:
+                name = f"{stage}/{result.name.removeprefix(f'{stage}/')}"
+                self.log(name, result.value, prog_bar=name == self.monitor, batch_size=1)
+        if self.trainer.is_global_zero:
+            append_results(self.run_folder / "results.jsonl", results)
+            # apart: a run that was stopped and went on has the same results, and other times
+            append_results(self.run_folder / CLOCK_FILE, self._stamped(self._clock.results()))
+            score = results[0]
+            logger.info(
+                "%s/accuracy_%s %s over %d images, asked by the prompt %r",
+                stage, rule, score.value, score.n, prompt,
+            )  # fmt: skip
+
+    def _stamped(self, results: Iterable[Result]) -> list[Result]:
+        """Say of results under what they were measured."""
+        return [
+            replace(
+                result,
+                seed=self.seed,
+                epoch=self.trainer.current_epoch,
+                policy=self.policy.label,
+                paradigm=self.paradigm.label,
+            )
+            for result in results
+        ]
+
+    def _bytes(self, rows: list[Answered]) -> list[Result]:
+        """Return what crossed since the last report, or would cross at the cuts."""
+        if isinstance(self.paradigm, Centralized):
+            dtype = next(self.model.lm_head.parameters()).dtype
+            return crossing_results(rows, self.cuts, self.model.hidden_size, dtype)
+        return traffic_results(self.paradigm.take_traffic())

@@ -24,6 +24,13 @@ def test_shipped_configurations_are_planned(config, capsys):
         assert words in shown
 
 
+def test_the_full_scale_fine_tune_is_planned_from_its_file(capsys):
+    main(["plan", "--config=paper/vqa.yaml"])
+    shown = capsys.readouterr().out
+    for words in ("llava-hf/llava-1.5-7b-hf", "79,953,920", "1,707,395", "576 patches"):
+        assert words in shown
+
+
 def test_a_released_model_is_planned_by_its_name_alone(capsys):
     main(
         [

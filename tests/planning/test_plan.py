@@ -92,6 +92,10 @@ def test_a_plan_follows_the_configuration():
     assert (
         quantised.memory["server"]["frozen weights"] < 0.3 * one.memory["server"]["frozen weights"]
     )
+    eight = make_plan(SEVEN, SplitLearning(), dtype="bfloat16", optimizer="adamw8bit")
+    trained = [plan.memory["server"]["adapters and optimiser"] for plan in (one, eight)]
+    # weight, gradient and two moments: of four bytes each, or the moments of one
+    assert trained == [16 * 79_953_920 / 2, 10 * 79_953_920 / 2]
     assert quantised.memory["server"]["activations"] == 32 * one.memory["server"]["activations"]
     assert make_plan(SEVEN, SplitLearning(codec="int8")).costs[0].up == 640 * 4100
     assert make_plan(SEVEN, SplitLearning(bucket=100)).costs[0].up == 700 * 4096 * 4

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # a second run with an unchanged pyproject.toml installs nothing
 READY := $(VENV)/.installed
 
-.PHONY: demo docvqa test test-slow study lint clean
+.PHONY: demo docvqa test test-slow test-report ci study lint clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "qpriv needs Python 3.11 or newer: set PYTHON=/path/to/python3.11"; exit 2; }
@@ -33,6 +33,13 @@ docvqa: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
+
+# the report as readers see it, in a headless Chromium; the screenshots stay to be looked at
+test-report: $(READY)
+	$(BIN)/python -m pytest -q tests/browser --basetemp=build/browser
+	@echo "screenshots: build/browser/screenshots"
+
+ci: test test-slow
 
 lint: $(READY)
 	$(BIN)/ruff check --fix .

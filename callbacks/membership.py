@@ -27,9 +27,10 @@ from qpriv.attacks.rmia import rmia_attack
 from qpriv.attacks.shadows import Shadow, train_shadow
 from qpriv.attacks.threat import ThreatModel
 from qpriv.attacks.victim import AttackData, Victim
+from qpriv.curve import CURVES_FILE, Curve, append_curves
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
-from qpriv.metrics.membership import attack_report
+from qpriv.metrics.membership import attack_report, rates_at
 from qpriv.result import Result
 
 ATTACKS = {
@@ -40,6 +41,9 @@ ATTACKS = {
     "rmia_": rmia_attack,
 }
 """Attacks by what their figures' names begin with; the shadow attack is the headline."""
+
+ALARMS = tuple(np.geomspace(1e-3, 1, 31).round(6).tolist())
+"""False positive rates at which curves are kept, the same in every run."""
 
 STRONG_SHADOWS = 4
 """With fewer shadow models than this a figure is marked as a short attacker's."""
@@ -147,10 +151,32 @@ class MembershipProbe(Probe):
         signals = self._signals(visit, candidates, shadows, query)
         for prefix, attack in ATTACKS.items():
             found = attack(signals)
+            self._keep_curve(f"{prefix}roc", found.scores, candidates, query, visit)
             figures = attack_report(
                 found.scores, candidates.is_member, candidates.groups, threshold=found.threshold
             )
             yield from (replace(figure, name=prefix + figure.name) for figure in figures)
+
+    def _keep_curve(
+        self,
+        name: str,
+        scores: NDArray[np.float64],
+        candidates: Candidates,
+        query: QueryPolicy,
+        visit: Visit,
+    ) -> None:
+        rates = rates_at(scores, candidates.is_member, ALARMS)
+        curve = Curve(
+            name=f"attack/membership/{name}",
+            x=ALARMS,
+            y=rates,
+            n=len(set(candidates.groups)),
+            seed=visit.victim.seed,
+            epoch=visit.epoch,
+            policy=visit.victim.policy.label,
+            attack={"query_policy": query, "nonmembers": len(candidates.nonmembers)},
+        )
+        append_curves(visit.run_folder / CURVES_FILE, [curve])
 
     def _candidates(self, data: AttackData) -> Candidates:
         chosen = [self._of_types(rows) for rows in (data.members(), data.nonmembers())]

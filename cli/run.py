@@ -12,6 +12,7 @@ from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
 from lightning.pytorch.loggers import Logger
 
 from callbacks.export import Export
+from callbacks.live_report import LiveReport
 from callbacks.run_checkpoint import RunCheckpoint
 from callbacks.step_seed import StepSeed
 from lightning_modules.base import TrainedOnly
@@ -49,7 +50,7 @@ def standard_callbacks(module: L.LightningModule, folder: Path) -> list[L.Callba
     )
     # apart from `best`: a checkpoint callback writes its `last` only when it has a new best
     last = RunCheckpoint(folder / LAST.parent, filename=LAST.stem, enable_version_counter=False)
-    return [StepSeed(), ResumeRun(folder), Export(str(folder)), best, last]
+    return [StepSeed(), ResumeRun(folder), Export(str(folder)), LiveReport(folder), best, last]
 
 
 class ResumeRun(L.Callback):

@@ -87,6 +87,22 @@ def curve(scores: Floats, member: Bools, weights: Weights) -> tuple[Floats, Floa
     return np.append(0.0, alarms / alarms[-1]), np.append(0.0, hits / hits[-1])
 
 
+def rates_at(scores: ArrayLike, is_member: ArrayLike, alarms: Sequence[float]) -> tuple[float, ...]:
+    """Return the true positive rate that each false positive rate allows, without interpolation.
+
+    Args:
+        scores: Scores ``[n]``, higher means member.
+        is_member: The truth ``[n]``.
+        alarms: False positive rates, of which none is exceeded.
+
+    >>> rates_at([3, 2, 1, 0], [True, True, False, False], [0.0, 0.5])
+    (1.0, 1.0)
+    """
+    values, member = np.asarray(scores, np.float64), np.asarray(is_member, np.bool_)
+    fpr, tpr = curve(values, member, np.ones(len(values), np.int64))
+    return tuple(float(tpr[fpr <= alarm].max()) if len(fpr) > 1 else math.nan for alarm in alarms)
+
+
 def area_under_curve(scores: Floats, member: Bools, weights: Weights) -> float:
     """Return the probability that a member scores above a non-member, ties count half."""
     fpr, tpr = curve(scores, member, weights)

@@ -112,7 +112,7 @@ def _histogram(key: str, title: str, counts: NDArray[np.int64]) -> Picture:
                     Rectangle(corner, 2 / BINS, 2 / BINS, facecolor=SERIES[0], alpha=shade)
                 )
                 axes.text(corner[0] + 1 / BINS, corner[1] + 1 / BINS, str(count), color=INK,
-                          ha="center", va="center", fontsize=7.5)  # fmt: skip
+                          ha="center", va="center", fontsize=9)  # fmt: skip
         svg = inline(canvas, key, title, describe(counts))
     caption = "Numbers of canaries. What nobody says without training on it has S_E = M_E."
     return Picture(key, title, caption, svg)

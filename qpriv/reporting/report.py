@@ -67,13 +67,28 @@ def write_report(run_folders: Iterable[Path], out: Path, *, redact: bool = False
     return _replace(out / "report.html", page.encode())
 
 
-def render(runs: Sequence[Run], *, redact: bool = False) -> str:
+def write_page(run_folder: Path, note: str = "") -> Path:
+    """Write ``report.html`` of one run into its own folder, whose results stay as they are.
+
+    Args:
+        run_folder: The run folder.
+        note: What is said at the top, such as that training goes on.
+
+    Raises:
+        DataError: If the folder is missing or a complete line in it is broken.
+    """
+    page = render([read_run(run_folder)], note=note)
+    return _replace(run_folder / "report.html", page.encode())
+
+
+def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
     """Return the page as HTML text."""
     evidence = Evidence.of(runs)
     by_dataset = {name: evidence.within(name) for name in evidence.datasets}
     answered = [each for each in by_dataset.values() if each.named("accuracy")]
     claims = [claim for each in answered for claim in evaluate_claims(each)]
     main = next(iter(by_dataset.values()), evidence)
+    curves = [curve for run in runs for curve in run.curves]
     environment = Environment(
         loader=PackageLoader("qpriv.reporting"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -84,6 +99,7 @@ def render(runs: Sequence[Run], *, redact: bool = False) -> str:
     return environment.get_template("report.html.j2").render(
         style=Markup(style),
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        note=note,
         introduction=describe_runs(runs, evidence),
         findings=findings(main, claims),
         cards=cards(main),
@@ -93,7 +109,7 @@ def render(runs: Sequence[Run], *, redact: bool = False) -> str:
         claims=claims,
         verdicts=Counter(claim.verdict for claim in claims),
         rule=RULE,
-        pictures=[(each, Markup(each.svg)) for each in all_pictures(main)],
+        pictures=[(each, Markup(each.svg)) for each in all_pictures(main, curves)],
         galleries=galleries(runs, redact=redact),
         redacted=redact,
         runs=[(run, _shortened(run.config) if redact else run.config) for run in runs],

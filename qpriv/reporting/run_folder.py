@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from qpriv.curve import CURVES_FILE, Curve, read_curves
 from qpriv.errors import DataError
 from qpriv.result import CLOCK_FILE, Result, Scalar, read_results
 
@@ -60,6 +61,7 @@ class Run:
         folder: Where it lies.
         results: The figures of ``results.jsonl``, and the times of ``clock.jsonl``.
         metrics: The lines of ``metrics.jsonl``: epoch, step and named values.
+        curves: The lines of ``curves.jsonl``.
         media: The pictures of ``media.jsonl`` whose file exists.
         config: Text of ``config.yaml``, or empty.
         stage: Name of the study's stage, or of the folder.
@@ -70,6 +72,7 @@ class Run:
     folder: Path
     results: tuple[Result, ...] = ()
     metrics: tuple[dict[str, Scalar], ...] = ()
+    curves: tuple[Curve, ...] = ()
     media: tuple[Medium, ...] = ()
     config: str = ""
     stage: str = ""
@@ -128,6 +131,7 @@ def read_run(folder: Path) -> Run:
             for result in read_results(file)
         ),
         metrics=tuple(_read_lines(folder / "metrics.jsonl", dict[str, Scalar])),
+        curves=tuple(read_curves(folder / CURVES_FILE)),
         media=tuple(medium for medium in listed if medium not in missing),
         config=_read_text(folder / "config.yaml"),
         stage=record.stage,

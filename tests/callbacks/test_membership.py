@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from callbacks import MembershipProbe
+from qpriv.curve import CURVES_FILE, read_curves
 from qpriv.datasets.sample import ArrayImage, VQASample
 from qpriv.errors import ConfigError
 from tests.callbacks.victims import TinyData, TinyVictim
@@ -40,6 +41,13 @@ def test_figures_name_their_query_and_a_split_that_gives_itself_away_is_flagged(
         assert all((r.attack["members"], r.attack["nonmembers"]) == (16, 16)
                    for r in figures.values())  # fmt: skip
     assert by_query[0]["loss_auc"].value != by_query[1]["loss_auc"].value
+    curves = read_curves(tmp_path / CURVES_FILE)
+    assert len(curves) == 10 and all(curve.x[-1] == curve.y[-1] == 1 for curve in curves)
+    for query, figures in zip(("same", "resampled"), by_query, strict=True):
+        (loss,) = (c for c in curves if c.name.endswith("/loss_roc")
+                   and c.attack == {"query_policy": query, "nonmembers": 16})  # fmt: skip
+        steps = np.trapezoid(loss.y, loss.x)
+        assert steps <= figures["loss_auc"].value + 0.05
 
 
 def test_what_cannot_work_is_refused_before_training() -> None:

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 from PIL import Image
 
+from qpriv.curve import CURVES_FILE, Curve, append_curves
 from qpriv.result import Result, append_results
 
 N_TOKENS = 64
@@ -131,6 +132,32 @@ def write_run(
     return folder
 
 
+SAME = {"query_policy": "same", "nonmembers": 100}
+
+
+def write_curves(folder: Path, policy: str, seed: int) -> Path:
+    """Add the error rates of two attacks to a run, for each of two epochs."""
+    alarms = np.geomspace(1e-3, 1, 31).round(6)
+    for epoch in (1, 2):
+        for name, strength in (("roc", 0.35), ("lira_roc", 0.25)):
+            rates = alarms ** (strength + 0.2 * (2 - epoch) + 0.01 * seed)
+            at = {
+                "policy": policy,
+                "seed": seed,
+                "epoch": epoch,
+                "attack": SAME,
+            }
+            curve = Curve(
+                name=f"attack/membership/{name}",
+                x=tuple(alarms.tolist()),
+                y=tuple(rates.tolist()),
+                n=200,
+                **at,
+            )
+            append_curves(folder / CURVES_FILE, [curve])
+    return folder
+
+
 def write_media(folder: Path, policy: str, *, kind: str, private: bool, epoch: int = 2) -> Path:
     """Add one picture to a run: stripes, since a fake shows nobody."""
     picture = folder / "media" / f"{kind}-{epoch}.png"
@@ -160,6 +187,7 @@ def write_study(root: Path, seeds: tuple[int, ...] = (0, 1, 2), epochs: int = 3)
         for policy in POLICIES:
             folder = root / f"{policy.replace('(', '-').replace(')', '').replace(',', '-')}-{seed}"
             write_run(folder, policy_results(policy, seed, epochs))
+            write_curves(folder, policy, seed)
             if seed == 0 and policy in ("off", "fixed(0.5,fused)", "dtp(fused)"):
                 write_media(folder, policy, kind="reconstruction", private=True)
                 write_media(folder, policy, kind="kept_tokens", private=True)

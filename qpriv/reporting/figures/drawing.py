@@ -12,7 +12,7 @@ MARKERS = "osDv^P"
 STAR = "*"
 """The marker of the dynamic threshold."""
 
-_SIZE = (4.7, 2.9)  # inches: narrow, so that its text stays readable on a phone
+_SIZE = (4.3, 2.75)  # inches: narrow, so that its text stays readable on a phone
 _LEGEND_LINE = 0.19  # inches
 
 

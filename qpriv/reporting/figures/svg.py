@@ -37,7 +37,7 @@ _STYLE: dict[Any, Any] = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 9,
     "lines.linewidth": 1.6,
     "figure.facecolor": "none",
     "axes.facecolor": "none",

@@ -1,0 +1,50 @@
+"""`LiveReport`: the page of a run, rewritten while the run goes on."""
+
+import time
+from pathlib import Path
+
+import lightning as L
+from lightning.pytorch.utilities import rank_zero_warn
+
+SHARE = 0.1
+"""Largest share of a run's computing time that its page may take."""
+
+
+class LiveReport(L.Callback):
+    """Rewrites ``report.html`` in the run folder at epoch ends and when training is over.
+
+    The page is left out where making it would take more than a tenth of the time since the last
+    one: `write_report` makes it of short runs.
+
+    Args:
+        folder: The run folder.
+        cost: Seconds of computing time that the first page is expected to take.
+    """
+
+    def __init__(self, folder: Path, cost: float = 2.0) -> None:
+        self.folder, self._cost = folder, cost
+        self._written = time.process_time()
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Show what was measured so far."""
+        done, planned = trainer.current_epoch + 1, trainer.max_epochs or -1
+        of_all = f" of {planned}" if planned > 0 else ""
+        if done != planned:
+            self._write(trainer, f"training goes on after epoch {done}{of_all}: reload for more")
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Show all of it."""
+        self._write(trainer, "")
+
+    def _write(self, trainer: L.Trainer, note: str) -> None:
+        started = time.process_time()
+        if not trainer.is_global_zero or self._cost > SHARE * (started - self._written):
+            return
+        from qpriv.reporting import write_page  # costs the start of every run a second
+
+        try:
+            write_page(self.folder, note)
+        except Exception as error:  # a page must not end the training it tells about
+            rank_zero_warn(f"no report for now: {type(error).__name__}: {error}")
+        self._written = time.process_time()
+        self._cost = self._written - started

@@ -16,6 +16,37 @@ STAGES = {"sensitivity_teacher", "threshold_teacher", "student"}
 NAMES = sorted(path.stem for path in (CONFIGS / "tiny").glob("*.yaml"))
 
 
+FITS = [
+    path.relative_to(CONFIGS)
+    for folder in ("tiny", "paradigms", "documents", "paper")
+    for path in sorted((CONFIGS / folder).glob("*.yaml"))
+    if path.name != "study.yaml"
+]
+
+
+def printed(config, capsys) -> str:
+    with pytest.raises(SystemExit) as leaving:
+        main(["fit", f"--config={config}", "--print_config"])
+    assert not leaving.value.code
+    return capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", FITS, ids=str)
+def test_a_configuration_printed_with_all_defaults_is_the_same_again(config, tmp_path, capsys):
+    whole = printed(config, capsys)
+    (tmp_path / "whole.yaml").write_text(whole)
+    assert printed(tmp_path / "whole.yaml", capsys) == whole
+    given = yaml.safe_load((CONFIGS / config).read_text())
+    read = yaml.safe_load(whole)
+    assert read["trainer"]["max_epochs"] == given["trainer"]["max_epochs"]
+    for part in ("model", "data"):
+        arguments = given[part].get("init_args", {})
+        assert {
+            name: read[part]["init_args"][name] for name in arguments
+        }.keys() == arguments.keys()
+
+
 def only_run(folder, name):
     (run,) = folder.glob(f"runs/{name}-2*")
     return run

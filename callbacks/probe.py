@@ -135,7 +135,10 @@ class Probe(L.Callback, ABC):
 
     @abstractmethod
     def measure(self, item: str, visit: Visit) -> list[Result]:
-        """Carry out one item on the frozen victim; preparing items return nothing."""
+        """Carry out one item on the frozen victim; preparing items return nothing.
+
+        The other ranks are at work on other items: nothing in it may wait for them.
+        """
 
     def require(self, module: L.LightningModule, datamodule: object) -> None:
         """Raise a `ConfigError` for a module or data that this attack is not made for."""

@@ -37,7 +37,7 @@ class _Tally:
     kept: list[Tensor] = field(default_factory=list)
     sizes: list[Tensor] = field(default_factory=list)
     pooled: SensitivityExclusionRatio = field(
-        default_factory=lambda: SensitivityExclusionRatio(pooled=True)
+        default_factory=lambda: SensitivityExclusionRatio(pooled=True, across_ranks=False)
     )
 
 

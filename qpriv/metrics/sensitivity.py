@@ -56,13 +56,15 @@ class SensitivityExclusionRatio(Metric):
 
     Args:
         pooled: Put all patches of all samples together instead of averaging ratios.
+        across_ranks: Add up what all processes have seen; one that measures alone would wait for
+            the others for ever.
     """
 
     full_state_update = False
     sums: Tensor
 
-    def __init__(self, *, pooled: bool = False) -> None:
-        super().__init__()
+    def __init__(self, *, pooled: bool = False, across_ranks: bool = True) -> None:
+        super().__init__(sync_on_compute=across_ranks)
         self.pooled = pooled
         # pooled: sum and number of pruned, sum and number of kept; else: sum and number of ratios
         self.add_state("sums", torch.zeros(4, dtype=torch.float64), dist_reduce_fx="sum")

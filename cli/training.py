@@ -93,6 +93,7 @@ class QprivCLI(LightningCLI):
             if self.subcommand == "fit":
                 standard = standard_callbacks(self.model, self.run.folder)
                 self.trainer_defaults["callbacks"] = [Inventory(), *standard]
+        refuse_spawned(given.strategy)
         kwargs["plugins"] = [AtomicCheckpointIO(), *_as_list(given.plugins)]
         try:
             return super().instantiate_trainer(**kwargs)
@@ -150,6 +151,20 @@ def _run(words: Sequence[str]) -> None:
         args=args,
         **reading(),
     )
+
+
+def refuse_spawned(strategy: object) -> None:
+    """Refuse strategies whose trained model is gone with the processes that trained it.
+
+    Raises:
+        ConfigError: If it is one of them.
+    """
+    if isinstance(strategy, str) and strategy.startswith(("ddp_spawn", "ddp_fork", "ddp_notebook")):
+        raise ConfigError(
+            f"{strategy} leaves the trained model in processes that end",
+            where="--trainer.strategy",
+            remedy="use ddp, which starts the command once more for each process",
+        )
 
 
 def quiet() -> None:

@@ -10,6 +10,7 @@ from qpriv.result import Result, Scalar
 
 from .condition import Condition
 from .estimate import Estimate, Seed, mean_of
+from .recovered import recovered_shares
 from .run_folder import Run
 
 # settings that make two attacks two attacks; the others (budgets, counters) may grow with epochs
@@ -107,7 +108,7 @@ class Evidence:
             [
                 Measurement(Condition.of(result, run.tags, run.stage), result)
                 for run in runs
-                for result in (*run.results, *run.training_losses)
+                for result in (*run.results, *run.training_losses, *recovered_shares(run.results))
             ]
         )
 

@@ -71,6 +71,22 @@ ATTACK_QUANTITIES = (
     Quantity("attack/fora/psnr_dropped", "PSNR, dropped patches, dB", leading=False),
     Quantity("attack/fora/ssim_sensitive", "SSIM in the face box", leading=False),
     Quantity("attack/fora/ssim", "SSIM, whole image", leading=False),
+    *(
+        each
+        for attack in ("fora_substitute", "sdar")
+        for each in (
+            Quantity(f"attack/{attack}/psnr_sensitive", "PSNR in the face box, dB"),
+            Quantity(
+                f"attack/{attack}/recovered_share_sensitive",
+                "Recovered share",
+                "of the way from the mean face to what training through the true client gives",
+            ),
+            Quantity(f"attack/{attack}/floor_mean_face", "Floor: mean face, dB"),
+            Quantity(f"attack/{attack}/psnr", "PSNR, whole image, dB"),
+            Quantity(f"attack/{attack}/recovered_share", "Recovered share, whole image"),
+            Quantity(f"attack/{attack}/reid_top1", "Re-identified, top 1"),
+        )
+    ),
     Quantity("attack/membership/auc", "AUC, shadow models", "0.5 is guessing, 1 is certainty"),
     Quantity("attack/membership/blind_auc", "Baseline: blind AUC", "the data alone, no model"),
     Quantity("attack/membership/loss_auc", "AUC, loss threshold"),

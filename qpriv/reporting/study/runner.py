@@ -17,6 +17,7 @@ from ..run_folder import CellRecord, read_run
 from ..text import format_evidence
 from .config import Cell, Study, cells, read_study
 from .forecast import Forecast
+from .rehearsal import rehearsal
 from .workers import Fit, attempt, workers, write
 
 Echo = Callable[[str], None]
@@ -60,7 +61,13 @@ class Outcome:
 
 
 def run_study(
-    config: Path, out: Path, fit: Fit, *, jobs: int | None = None, echo: Echo = print
+    config: Path,
+    out: Path,
+    fit: Fit,
+    *,
+    jobs: int | None = None,
+    rehearse: Path | None = None,
+    echo: Echo = print,
 ) -> Outcome:
     """Run what is not yet done of a study, and write its report.
 
@@ -74,6 +81,7 @@ def run_study(
         fit: Runs ``qpriv`` with these arguments; raises, or exits with a code, where it fails.
         jobs: Runs at a time; the study's own number where None. Several run in processes of
             their own, share the cores, and print to ``log.txt`` in their run folders.
+        rehearse: Run a `rehearsal` with these attackers; None runs the study itself.
         echo: Where progress is told.
 
     Raises:
@@ -84,6 +92,8 @@ def run_study(
     if jobs is not None and jobs < 1:
         raise ConfigError(f"jobs is {jobs}", remedy="choose 1 or more")
     study = read_study(config)
+    if rehearse is not None:
+        study = rehearsal(study, rehearse)
     grid = cells(study, config.parent, out)
     return _Runner(study, grid, out, fit, jobs or study.jobs, echo).run()
 

@@ -1,0 +1,47 @@
+"""The share of the oracle's gain that a weaker attacker recovers."""
+
+import pytest
+
+from qpriv.reporting.recovered import recovered_shares
+from qpriv.result import Result
+
+
+def figure(name, value, epoch=1, **attack):
+    return Result(
+        name=f"attack/{name}", value=value, n=9, unit="dB", ci=(0.0, 1.0), seed=0, epoch=epoch,
+        attack={"cut": 4, "positions": "known", **attack},
+    )  # fmt: skip
+
+
+FLOORS = [
+    figure(f"{attack}/floor_mean_face", 14.0) for attack in ("fora", "fora_substitute", "sdar")
+]
+
+
+def test_shares_lie_between_the_floor_and_the_true_client():
+    rows = [
+        *FLOORS,
+        figure("fora/psnr_sensitive", 22.0),
+        figure("fora_substitute/psnr_sensitive", 18.0),
+        figure("sdar/psnr_sensitive", 13.0),
+    ]
+    shares = {share.name: share for share in recovered_shares(rows)}
+    weaker = shares["attack/fora_substitute/recovered_share_sensitive"]
+    assert weaker.value == 0.5 and weaker.ci is None and weaker.unit == ""
+    assert weaker.attack["cut"] == 4
+    assert shares["attack/sdar/recovered_share_sensitive"].value == pytest.approx(-1 / 8)
+
+
+@pytest.mark.parametrize(
+    "oracle",
+    [
+        figure("fora/psnr_sensitive", 22.0, epoch=0),
+        figure("fora/psnr_sensitive", 22.0, cut=2),
+        figure("fora/psnr_sensitive", 13.0),
+        figure("fora/psnr_sensitive", None),
+    ],
+    ids=["other epoch", "other cut", "below the floor", "failed"],
+)
+def test_without_an_oracle_above_the_floor_there_is_no_share(oracle):
+    rows = [*FLOORS, oracle, figure("fora_substitute/psnr_sensitive", 18.0)]
+    assert not list(recovered_shares(rows))

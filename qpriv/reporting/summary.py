@@ -52,7 +52,7 @@ def findings(evidence: Evidence, claims: Sequence[Claim]) -> list[str]:
     off = next((each for each in chosen if each.family == "off"), None)
     chosen = [each for each in chosen if each.rank_by in ("", "fused")] or chosen
     sentences = [*_utility(evidence, off, chosen), *_faces(evidence, chosen)]
-    sentences += _membership(evidence, chosen)
+    sentences += [*_membership(evidence, chosen), *_gradients(evidence, chosen)]
     verdicts = Counter(claim.verdict for claim in claims)
     if claims:
         sentences.append(
@@ -176,6 +176,22 @@ def _membership(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
     ]
 
 
+def _gradients(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
+    parts = []
+    for figure in evidence.named(_GRADIENT):
+        if figure.condition in chosen and figure.estimate:
+            chance = figure.example.attack.get("prior")
+            against = f" (guessing {number(float(chance))})" if chance is not None else ""
+            parts.append(f"{figure.condition.label} {number(figure.estimate.value)}{against}")
+    if not parts:
+        return []
+    return [
+        "Gradients: how often the gradient at the cut tells which of some candidate pictures was "
+        f"trained on: {'; '.join(parts)}."
+    ]
+
+
+_GRADIENT = "attack/gradient/image_top1"
 _QUERIES = {
     "same": "Asking through the same masks as in training",
     "off": "Asking with all tokens",

@@ -1,11 +1,14 @@
 """What a person may get wrong: a few lines, exit code 2, no traceback, before long work."""
 
+import sys
 import zipfile
 
 import pytest
+import torch
 
 from cli.errors import MAX_LINES
 from cli.main import main
+from qpriv.models.vision_language import VisionLanguageModel
 from tests.data.slake import data as slake
 
 VQA = ["fit", "--config=tiny/vqa.yaml"]
@@ -72,6 +75,15 @@ MISTAKES = {
     "tar for an archive": ([*SLAKE, "--data.root=data.tar.gz"], "not a .zip"),
     "unknown split": ([*SLAKE, "--data.test_split=nightly", "--data.root=release"], "nightly"),
     "victim that takes all": ([*SLAKE, "--data.victim_share=0.5"], "victim_share is 0.5"),
+    "unknown optimiser": ([*VQA, "--model.optimizer=sgd"], "sgd"),
+    "moments paged without a GPU": (
+        [*VQA, "--model.optimizer=paged_adamw8bit", "--trainer.accelerator=cpu"],
+        "this run is on cpu",
+    ),
+    "unknown format of weights": ([*VQA, "--model.quantization=int4"], "int4"),
+    "unknown strategy": ([*VQA, "--trainer.strategy=ddpp"], "ddpp"),
+    "unknown accelerator": ([*VQA, "--trainer.accelerator=gpuu"], "gpuu"),
+    "merge of no run": (["merge", "runs/gone", "--out=merged"], "no run of a VQAModule"),
     "no validation share": ([*SLAKE, "--data.val_fraction=0"], "val_fraction"),
     "unknown language": ([*SLAKE, "--data.lang=de"], "de"),
     "unknown on_leak": ([*SLAKE, "--data.on_leak=ignore"], "ignore"),
@@ -109,6 +121,29 @@ def test_a_mistake_is_told_in_a_few_lines(name, here, capsys):
     error = err[err.index("qpriv: error:") :]
     assert len(error.splitlines()) <= MAX_LINES
     assert set(here.glob("runs/*/checkpoints")) == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_told_before_weights_load(here, capsys, monkeypatch):
+    monkeypatch.setattr(VisionLanguageModel, "from_pretrained", lambda *_, **__: pytest.fail())
+    with pytest.raises(SystemExit) as leaving:
+        main([*VQA, "--trainer.accelerator=gpu"])
+    assert leaving.value.code == 2
+    told = capsys.readouterr().err.partition("qpriv: error: ")[2]
+    assert "(in --trainer)" in told and "gpu" in told and len(told.splitlines()) <= MAX_LINES
+
+
+def test_a_missing_extra_is_named(monkeypatch, capsys):
+    for name in [
+        name for name in sys.modules if name.startswith(("cli.parties", "qpriv.transport"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(SystemExit) as leaving:
+        main(["server", "--config=tiny/vqa.yaml"])
+    assert leaving.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "grpcio is not installed: pip install 'qpriv[grpc]'" in line
 
 
 def test_a_broken_configuration_is_named(here, tmp_path, capsys):

@@ -15,7 +15,8 @@ LAST = Path("checkpoints", "last.ckpt")
 ROOM = 100 << 20
 """Bytes that must be free where a run is going to write; the smallest runs need a tenth of it."""
 SETTINGS = "config.yaml"
-_HANDED_OVER = "QPRIV_RUN"
+# settings are read from QPRIV_...: a name of that form would be taken for the setting `run`
+_HANDED_OVER = "_QPRIV_RUN_FOLDER"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,14 +44,18 @@ def study(words: Sequence[str]) -> None:
     parser.add_argument(
         "--jobs", type=int, default=None, help="runs at a time; default: the study's"
     )
+    parser.add_argument(
+        "--fast", action="store_true", help="only show that all runs: a step or two of each stage"
+    )
     given = parser.parse_args(words)
     from qpriv.reporting.study import run_study
 
     from . import training
 
     config = Path(training.shipped(str(given.config)))
-    out = given.out or Path("runs") / config.stem
-    outcome = run_study(config, out, training.run, jobs=given.jobs)
+    out = given.out or Path("runs") / f"{config.stem}{'-fast' if given.fast else ''}"
+    short = training.CONFIGS / "study" / "probes" / "tiny.yaml" if given.fast else None
+    outcome = run_study(config, out, training.run, jobs=given.jobs, rehearse=short)
     if outcome.report is not None:
         print(f"report: {outcome.report}")
     if outcome.exit_code:

@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # a second run with an unchanged pyproject.toml installs nothing
 READY := $(VENV)/.installed
+# the tests' models are small: a process a core, each of one thread, ends soonest
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo docvqa test test-slow test-report ci study lint clean
 
@@ -25,7 +27,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(PYTEST) -m "not slow"
 
 # what document models memorise, at three resolutions; stopped, it goes on where it was
 docvqa: $(READY)

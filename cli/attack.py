@@ -19,6 +19,7 @@ class AttackTrainer(L.Trainer):
         model: L.LightningModule,
         datamodule: L.LightningDataModule | None = None,
         ckpt_path: str | None = None,
+        weights_only: bool | None = None,
     ) -> None:
         """Validate a checkpoint, then run every configured probe once on it.
 
@@ -26,6 +27,8 @@ class AttackTrainer(L.Trainer):
             model: The victim.
             datamodule: Its data, and the attackers'.
             ckpt_path: The checkpoint; the model as it is loaded where null.
+            weights_only: Read a checkpoint without running code, as is always done here; a fit's
+                own configuration says it.
 
         Raises:
             ConfigError: If no probe is configured.
@@ -39,7 +42,13 @@ class AttackTrainer(L.Trainer):
                 where="trainer.callbacks",
                 remedy="add ForaProbe, MembershipProbe or another one",
             )
-        self.validate(model, datamodule=datamodule, ckpt_path=ckpt_path, verbose=False)
+        self.validate(
+            model,
+            datamodule=datamodule,
+            ckpt_path=ckpt_path,
+            verbose=False,
+            weights_only=weights_only,
+        )
         epoch = -1  # before training
         if ckpt_path is not None:
             epoch = int(AtomicCheckpointIO().load_checkpoint(ckpt_path, "cpu")["epoch"])

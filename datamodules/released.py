@@ -19,7 +19,7 @@ from .missing import OnMissing, present
 logger = logging.getLogger(__name__)
 
 _CARVING_SEED = 0  # the same validation images in every run, whatever its seed
-_MOST_FOR_VICTIM = 0.24
+_MOST_FOR_VICTIM = 0.22
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -28,8 +28,8 @@ class ReleasedVQA(VQADataModule):
 
     Every split's account is logged at `setup`, with the images that splits share. Attacks need
     people the victim never saw: with ``victim_share`` below 1 the training images are parted by
-    image into the victim's, as many non-members, twice as many for shadow models, and the rest
-    for inverters.
+    image into the victim's, as many non-members, two and a half times as many for shadow models,
+    and the rest for inverters.
 
     Args:
         root: Folder or ``.zip`` with the release or a mirror of it.
@@ -41,7 +41,7 @@ class ReleasedVQA(VQADataModule):
             their own for it.
         test_split: The release's split to test and predict on, such as ``test`` for a server;
             the one with public answers where empty.
-        victim_share: Share of the training images that the model is trained on, at most 0.24
+        victim_share: Share of the training images that the model is trained on, at most 0.22
             where attacks need the others; 1 trains on all and leaves none.
     """
 
@@ -151,7 +151,9 @@ class ReleasedVQA(VQADataModule):
 
     def _folds(self, samples: Sequence[VQASample]) -> list[list[VQASample]]:
         share = self.victim_share
-        return split_by_group(samples, [share, share, 2 * share, 1 - 4 * share], self.run_seed)
+        # shadows need twice the victim's samples, and images have more of them or fewer
+        shares = [share, share, 2.5 * share, 1 - 4.5 * share]
+        return split_by_group(samples, shares, self.run_seed)
 
     def _attack_fold(self, number: int) -> list[VQASample]:
         if self.victim_share == 1:

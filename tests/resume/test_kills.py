@@ -27,7 +27,7 @@ FIT = [
     "--model.max_new_tokens=2",
     "--data.num_train=8",
     "--data.num_memorised=2",
-    "--data.num_eval=3",
+    "--data.num_eval=6",
     "--data.batch_size=8",
     "--data.eval_batch_size=3",
     "--data.num_auxiliary=6",
@@ -48,7 +48,7 @@ trainer:
     - class_path: ForaProbe
       init_args: {max_samples: 3, auxiliary_samples: 6, steps: 2, batch_size: 3}
     - class_path: MembershipProbe
-      init_args: {max_samples: 3, shadows: 2}
+      init_args: {max_samples: 12, shadows: 2, question_types: null}
 """
 PARADIGMS = {
     "centralized": ["--model.paradigm=Centralized"],
@@ -144,6 +144,7 @@ def test_a_run_that_dies_again_and_again_ends_as_one_that_never_did(
     settings = PARADIGMS[paradigm]
     whole, dying = made(tmp_path / "whole"), made(tmp_path / "dying")
     seconds = run_through(whole, settings)
+    assert b'"failed"' not in (whole / "run" / "results.jsonl").read_bytes()
     ends = [*drawn(kills, seed), *(OTHER_ENDS if paradigm == "centralized" else ())]
     random.Random(seed).shuffle(ends)
     for end in ends:

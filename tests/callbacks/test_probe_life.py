@@ -31,13 +31,19 @@ def test_sigterm_stops_a_probe_at_once_and_is_the_trainers_again_afterwards(tmp_
 
 
 def test_ctrl_c_stops_a_probe_at_once(tmp_path: Path) -> None:
+    # a shell starts what runs in the background deaf to Ctrl-C, these tests too
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def press(module: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(60)
 
     began = time.monotonic()
-    with pytest.raises(SystemExit):
-        fit(tmp_path, [Doing(press)])
+    try:
+        with pytest.raises(SystemExit):
+            fit(tmp_path, [Doing(press)])
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert time.monotonic() - began < 30
 
 

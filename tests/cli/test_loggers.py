@@ -2,6 +2,7 @@ import getpass
 import json
 import os
 import platform
+import time
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,13 @@ def test_the_mode_is_set_in_code():
     assert private_settings("online").mode == "online"
 
 
+def written_soon(file, content, seconds=60):
+    """Wait for W&B's own process, which may write after a run is finished."""
+    end = time.monotonic() + seconds
+    while content not in file.read_bytes() and time.monotonic() < end:
+        time.sleep(0.1)
+
+
 def test_no_dashboard_tells_machine_or_folders(tmp_path, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "planted-host")
     run = tmp_path / "ada" / "run"
@@ -102,6 +110,8 @@ def test_no_dashboard_tells_machine_or_folders(tmp_path, monkeypatch):
         logger.save()
         logger.finalize("success")
 
+    (transaction_log,) = run.rglob("*.wandb")
+    written_soon(transaction_log, b"attack/fora/psnr")
     files = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert sum(b"attack/fora/psnr" in content for content in files.values()) == len(chosen) == 4
     assert any(b"patients" in content for content in files.values())

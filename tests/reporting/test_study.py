@@ -173,7 +173,9 @@ def _exit_on_interrupt() -> SystemExit:
         return leaving
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), _exit_on_interrupt(), SystemExit(130)])
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), _exit_on_interrupt(), SystemExit(130), SystemExit(143)]
+)
 def test_stopping_says_how_to_go_on_and_keeps_what_is_done(config, error):
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):

@@ -20,7 +20,7 @@ Fit = Callable[[list[str]], None]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_INTERRUPTED = 130  # exit code of a program that was stopped by Ctrl-C
+_STOPPED = (130, 143)  # exit codes of a program that was stopped by Ctrl-C or SIGTERM
 
 
 class Here(Executor):
@@ -65,7 +65,7 @@ def attempt(fit: Fit, cell: Cell, log: Path | None = None) -> str:
         fit(arguments)
         return ""
     except SystemExit as leaving:
-        if isinstance(leaving.__context__, KeyboardInterrupt) or leaving.code == _INTERRUPTED:
+        if isinstance(leaving.__context__, KeyboardInterrupt) or leaving.code in _STOPPED:
             raise KeyboardInterrupt from leaving  # the trainer turns Ctrl-C into an exit
         reason = f"it ended with exit code {leaving.code}" if leaving.code else ""
         story = traceback.format_exc()

@@ -10,15 +10,16 @@ from typing import Any, ClassVar, Literal, cast
 
 import lightning as L
 import torch
-from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from callbacks.isolation import isolated, item_seed
 from callbacks.journal import Journal
-from callbacks.ranks import gather, meet, rank, world_size
+from callbacks.ranks import gather, meet
+from callbacks.requirements import require_data, require_victim, require_whole
 from callbacks.stopping import stoppable
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.errors import ConfigError, QprivError
+from qpriv.paradigms.ranks import rank, world
 from qpriv.result import Result, Scalar
 
 OnError = Literal["warn", "stop"]
@@ -142,7 +143,7 @@ class Probe(L.Callback, ABC):
 
     def require(self, module: L.LightningModule, datamodule: object) -> None:
         """Raise a `ConfigError` for a module or data that this attack is not made for."""
-        self.check(_require_victim(module), _require_data(datamodule))
+        self.check(require_victim(module), require_data(datamodule))
 
     def check(self, victim: Victim, data: AttackData) -> None:
         """Raise a `ConfigError` for settings that cannot work on this victim."""
@@ -163,7 +164,7 @@ class Probe(L.Callback, ABC):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse what cannot work before any long work."""
-        _require_whole(trainer)
+        require_whole(trainer)
         self.require(pl_module, _datamodule(trainer))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -233,7 +234,7 @@ class Probe(L.Callback, ABC):
             stages = self.plan(visit)
         meet()
         for stage in stages:
-            mine = stage[rank() :: world_size()]
+            mine = stage[rank() :: world()]
             outcomes += gather([self._one(item, visit, journal) for item in mine])
             if any(outcome.error for outcome in outcomes):
                 break
@@ -350,38 +351,6 @@ def _seed(module: L.LightningModule) -> int:
 def _policy(module: L.LightningModule) -> str:
     """Return the label of the pruning policy; models without one see everything."""
     return module.policy.label if isinstance(module, Victim) else "off"
-
-
-def _require_victim(module: L.LightningModule) -> Victim:
-    if isinstance(module, Victim):
-        return module
-    missing = [
-        key for key in ("model", "policy", "cuts", "recipe", "seed") if not hasattr(module, key)
-    ]
-    raise ConfigError(
-        f"{type(module).__name__} cannot be attacked: it has no {', '.join(missing)}",
-        remedy="fine-tune with VQAModule, or give your module these attributes",
-    )
-
-
-def _require_data(datamodule: object) -> AttackData:
-    if isinstance(datamodule, AttackData):
-        return datamodule
-    lists = ("members", "nonmembers", "population", "auxiliary", "targets", "gallery")
-    missing = [key for key in lists if not hasattr(datamodule, key)]
-    raise ConfigError(
-        f"{type(datamodule).__name__} offers attackers no {', '.join(missing)}",
-        remedy="use a data module with these lists, or leave the attack callbacks out",
-    )
-
-
-def _require_whole(trainer: L.Trainer) -> None:
-    if isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy | DeepSpeedStrategy):
-        raise ConfigError(
-            f"{type(trainer.strategy).__name__} gives no process a whole model to attack",
-            where="--trainer.strategy",
-            remedy="train without probes, then attack the checkpoint, or use ddp",
-        )
 
 
 def _datamodule(trainer: L.Trainer) -> object:

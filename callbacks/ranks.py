@@ -6,24 +6,16 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
+from qpriv.paradigms.ranks import world
+
 T = TypeVar("T")
 PATIENCE = timedelta(days=30)
 """A rank that is done waits for the others as long as their items take; a dead one ends the wait."""
 
 
-def rank() -> int:
-    """Return the number of this process, 0 where it is alone."""
-    return dist.get_rank() if _distributed() else 0
-
-
-def world_size() -> int:
-    """Return the number of processes, 1 where this one is alone."""
-    return dist.get_world_size() if _distributed() else 1
-
-
 def meet() -> None:
     """Open the line that `gather` uses; every rank calls it before its own long work begins."""
-    if _distributed():
+    if world() > 1:
         _patient_group(dist.group.WORLD)
 
 
@@ -32,9 +24,9 @@ def gather(mine: list[T]) -> list[T]:
 
     Undoes ``items[rank::world_size]``.
     """
-    if not _distributed():
+    if world() == 1:
         return mine
-    shares: list[list[T]] = [[] for _ in range(world_size())]
+    shares: list[list[T]] = [[] for _ in range(world())]
     dist.all_gather_object(shares, mine, group=_patient_group(dist.group.WORLD))
     longest = max(map(len, shares))
     return [share[i] for i in range(longest) for share in shares if i < len(share)]
@@ -48,7 +40,3 @@ def _patient_group(world: dist.ProcessGroup | None) -> Any:  # noqa: ANN401 - to
     busy with waiting. ``world`` is in the cache's key: the next run of this process has another.
     """
     return dist.new_group(timeout=PATIENCE, backend="gloo")
-
-
-def _distributed() -> bool:
-    return dist.is_available() and dist.is_initialized()

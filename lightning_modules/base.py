@@ -17,6 +17,7 @@ from qpriv.errors import CheckpointError, ConfigError
 from qpriv.models.fingerprint import fingerprint
 from qpriv.models.quantization import quantised_layers
 from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.paradigms.ranks import world
 from qpriv.paradigms.recipe import Schedule, warmed_up
 
 _IDENTITY = "qpriv_base"
@@ -137,9 +138,9 @@ def check_names(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
 
 def gather(rows: list[Row]) -> list[Row]:
     """Return the rows of every process, on every process."""
-    if not (dist.is_available() and dist.is_initialized()):
+    if world() == 1:
         return rows
-    shares: list[list[Row]] = [[] for _ in range(dist.get_world_size())]
+    shares: list[list[Row]] = [[] for _ in range(world())]
     dist.all_gather_object(shares, rows)
     return [row for share in shares for row in share]
 

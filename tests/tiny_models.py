@@ -29,6 +29,8 @@ from transformers import (
 )
 
 from qpriv.datasets.sample import AnswerType, ArrayImage, VQASample
+from qpriv.models.batch import VQABatch
+from qpriv.models.sequences import TokenSelection, TokenSequences, shorten
 from qpriv.models.vision_language import VisionLanguageModel
 
 IMAGE_SIZE, PATCH_SIZE, NUM_LAYERS, HIDDEN_SIZE = 64, 8, 8, 64
@@ -98,6 +100,22 @@ def random_samples(count: int, *, seed: int = 0) -> list[VQASample]:
             )
         )
     return samples
+
+
+def padded(
+    model: VisionLanguageModel, batch: VQABatch, decision: TokenSelection | None, side: str
+) -> TokenSequences:
+    """Return the model's sequences padded on a side of choice; the model itself pads right."""
+    return shorten(
+        batch.input_ids,
+        batch.attention_mask,
+        batch.labels,
+        image_token=model.preprocessor.image_token,
+        pad_token=model.preprocessor.pad_token,
+        num_patches=model.num_patches,
+        selection=decision,
+        side=side,  # type: ignore[arg-type]
+    )
 
 
 def word_tokenizer(specials: tuple[str, ...], *, bos: str, eos: str, close: bool) -> Tokenizer:

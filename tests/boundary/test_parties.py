@@ -10,27 +10,18 @@ from torch import Tensor
 
 from qpriv.boundary import Kind, record
 from qpriv.boundary.parties import Head, Segment, Tail, TokenLayout, unpack_labels
-from qpriv.models.sequences import TokenSequences, image_features, shorten
+from qpriv.models.sequences import TokenSequences, image_features
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.pruning.decision import PruningDecision
 from tests.boundary.test_crossing import ragged
-from tests.tiny_models import NUM_LAYERS, random_samples
+from tests.tiny_models import NUM_LAYERS, padded, random_samples
 
 Gradients = dict[str, Tensor]
 
 
 def sequences(model: VisionLanguageModel, side: str, decision: PruningDecision) -> TokenSequences:
     batch = model.preprocessor(random_samples(4))
-    return shorten(
-        batch.input_ids,
-        batch.attention_mask,
-        batch.labels,
-        image_token=model.preprocessor.image_token,
-        pad_token=model.preprocessor.pad_token,
-        num_patches=model.num_patches,
-        selection=decision,
-        side=side,  # type: ignore[arg-type]
-    )
+    return padded(model, batch, decision, side)
 
 
 def kept_features(model: VisionLanguageModel, decision: PruningDecision) -> list[Tensor]:

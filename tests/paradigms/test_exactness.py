@@ -9,14 +9,14 @@ from torch.optim import Optimizer
 
 from qpriv.boundary.parties import Segment, Tail
 from qpriv.models.batch import VQABatch
-from qpriv.models.sequences import TokenSelection, TokenSequences, shorten
+from qpriv.models.sequences import TokenSelection, TokenSequences
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms import Centralized, SplitLearning, UShapedSplit
 from qpriv.paradigms.exchange import BodyServer, SplitServer
 from qpriv.paradigms.split_client import SplitClient
 from tests.paradigms import runs
 from tests.paradigms.runs import RECIPE, Trained, base_name, by_base_name, same
-from tests.tiny_models import NUM_LAYERS, random_samples
+from tests.tiny_models import NUM_LAYERS, padded, random_samples
 
 STEPS = 20
 Gradients = list[dict[str, Tensor]]
@@ -25,16 +25,7 @@ Gradients = list[dict[str, Tensor]]
 def padded_left(
     model: VisionLanguageModel, batch: VQABatch, decision: TokenSelection | None = None, _: str = ""
 ) -> TokenSequences:
-    return shorten(
-        batch.input_ids,
-        batch.attention_mask,
-        batch.labels,
-        image_token=model.preprocessor.image_token,
-        pad_token=model.preprocessor.pad_token,
-        num_patches=model.num_patches,
-        selection=decision,
-        side="left",
-    )
+    return padded(model, batch, decision, "left")
 
 
 def learned_by_parties(cuts: tuple[int, ...], begin: Callable[..., runs.Run]) -> Trained:

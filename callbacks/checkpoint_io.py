@@ -10,6 +10,7 @@ import torch
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 
 from qpriv.errors import CheckpointError
+from qpriv.writing import whole_file
 
 MapLocation = Callable[..., Any] | torch.device | str | dict[str, str] | None
 logger = logging.getLogger(__name__)
@@ -32,21 +33,15 @@ class AtomicCheckpointIO(CheckpointIO):
             CheckpointError: If the disk does not take it; what was there before is untouched.
         """
         target = Path(path)
-        draft = target.with_name(f"{target.name}.{os.getpid()}.part")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
             for stale in target.parent.glob(f"{target.name}.*.part"):
                 stale.unlink()  # of a process that was killed while it wrote
-            with draft.open("wb") as file:
+            with whole_file(target) as file:
                 torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
-            _keep_previous(target)
-            draft.replace(target)
+                _keep_previous(target)
             _sync_folder(target.parent)
         # torch reports a full disk as RuntimeError from its own writer
         except (OSError, RuntimeError) as error:
-            draft.unlink(missing_ok=True)
             raise CheckpointError(
                 f"cannot write the checkpoint: {error}",
                 where=str(target),

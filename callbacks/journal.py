@@ -1,8 +1,6 @@
 """`Journal`: what a probe has already measured, on disk, so that a killed run loses nothing."""
 
 import hashlib
-import io
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from torch import nn
 
 from callbacks.isolation import tensor_digest
 from qpriv.result import Result, append_results, read_results
+from qpriv.writing import whole_file, write_whole
 
 
 class Journal:
@@ -47,7 +46,7 @@ class Journal:
     def write(self, item: str, results: Iterable[Result]) -> None:
         """Keep the results of a finished item; the file appears whole or not at all."""
         entry = _Entry(weights=self.weights, results=tuple(results))
-        write_atomically(self._path(item), msgspec.json.encode(entry))
+        write_whole(self._path(item), msgspec.json.encode(entry))
 
     def publish(self, results: Iterable[Result]) -> None:
         """Append to the run's ``results.jsonl`` what is not in it yet."""
@@ -73,20 +72,8 @@ def weights_digest(module: nn.Module) -> str:
 
 def save_state(state: dict[str, Any], path: Path) -> None:
     """Save tensors and numbers, to be loaded with ``torch.load(..., weights_only=True)``."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    write_atomically(path, buffer.getvalue())
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is either whole or absent, whatever happens meanwhile."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with draft.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    with whole_file(path) as file:
+        torch.save(state, file)
 
 
 def _identity(result: Result) -> bytes:

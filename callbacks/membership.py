@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callbacks.isolation import item_seed
-from callbacks.journal import write_atomically
 from callbacks.probe import Probe, Visit
 from qpriv.attacks.blind import blind_scores
 from qpriv.attacks.lira import lira_attack
@@ -32,6 +31,7 @@ from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
 from qpriv.metrics.membership import attack_report, rates_at
 from qpriv.result import Result
+from qpriv.writing import write_whole
 
 ATTACKS = {
     "": shadow_attack,
@@ -203,7 +203,7 @@ class MembershipProbe(Probe):
             self._epochs(visit),
             seed,
         )
-        write_atomically(path, shadow.to_bytes())
+        write_whole(path, shadow.to_bytes())
 
     def _shadow_path(self, number: int, visit: Visit) -> Path:
         """Return where a shadow model's replies are; another recipe or data is another file."""

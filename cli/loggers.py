@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from lightning.pytorch.loggers.logger import rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
 from qpriv.errors import ConfigError
+from qpriv.writing import write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +68,7 @@ class JsonLogger(Logger):
         # a line without its newline is what a killed run leaves behind
         lines = [line for line in path.read_text().splitlines(keepends=True) if line[-1] == "\n"]
         kept = [line for line in lines if (json.loads(line)["step"] or 0) < step]
-        draft = path.with_suffix(".part")
-        draft.write_text("".join(kept))
-        os.replace(draft, path)
+        write_whole(path, "".join(kept).encode())
 
 
 class PrivateWandbLogger(WandbLogger):

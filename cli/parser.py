@@ -1,11 +1,15 @@
 """`BriefParser`: LightningCLI's parser, telling a mistake in a few lines."""
 
 import inspect
+import os
 import re
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import lightning as L
+from jsonargparse import ActionConfigFile  # type: ignore[attr-defined]
 from lightning.pytorch.cli import LightningArgumentParser
 
 from qpriv.pruning.policy import PruningPolicy
@@ -16,6 +20,7 @@ _KEY = re.compile(r'Parser key "([\w.]+)":\s*')
 _CLASS = re.compile(r"Expected a dot import path string: (\S+)")
 _OPTION = re.compile(r"Option '([\w.]+)' is not accepted|unrecognized arguments: (\S+)")
 _CHOICE = re.compile(r"Expected a typing\.Literal\[(.*?)\]\. Got value: ")
+_APPENDED = re.compile(r"(\w+)\+[\"']?\s*:")
 _TYPE = re.compile(r"Expected a <class '(\w+)'>\. Got value: ")
 
 
@@ -31,6 +36,36 @@ def reading() -> dict[str, Any]:
     }
 
 
+class ConfigFile(ActionConfigFile):
+    """A configuration file whose lists take the place of earlier ones, whole.
+
+    Plain jsonargparse merges two lists of one length item by item: a second file's ``ForaProbe``
+    would silently keep the ``steps`` of the first file's. A list named with a plus
+    (``callbacks+:``) is appended, as everywhere.
+    """
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: Any,  # noqa: ANN401 - argparse's own
+        option_string: str | None = None,
+    ) -> None:
+        """Read the file into ``namespace``; lists that it does not name stay."""
+        # a configuration may be given in place of a file; its text is too long for a path
+        text = Path(values).read_text("utf-8") if os.path.isfile(values) else values
+        appended = _APPENDED.findall(text)
+        earlier = {
+            key: namespace.pop(key)
+            for key, value in list(namespace.items())
+            if isinstance(value, list) and key.rpartition(".")[2] not in [self.dest, *appended]
+        }
+        super().__call__(parser, namespace, values, option_string)  # type: ignore[no-untyped-call]
+        for key, value in earlier.items():
+            if key not in namespace:
+                namespace[key] = value
+
+
 class BriefParser(LightningArgumentParser):
     """A parser without abbreviations, whose errors name what was probably meant.
 
@@ -39,6 +74,12 @@ class BriefParser(LightningArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - argparse's own
         super().__init__(*args, allow_abbrev=False, **kwargs)
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - argparse's own
+        """Add an argument; configuration files are read by `ConfigFile`."""
+        if kwargs.get("action") is ActionConfigFile:
+            kwargs["action"] = ConfigFile
+        return super().add_argument(*args, **kwargs)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print what is wrong and exit with code 2."""

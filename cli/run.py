@@ -17,6 +17,7 @@ from callbacks.run_checkpoint import RunCheckpoint
 from callbacks.step_seed import StepSeed
 from lightning_modules.base import TrainedOnly
 from qpriv.result import read_results
+from qpriv.writing import hold, write_whole
 
 from .loggers import (
     JsonLogger,
@@ -81,9 +82,7 @@ class ResumeRun(L.Callback):
                 for line, result in zip(lines, results, strict=True)
                 if result.epoch is None or result.epoch < trainer.current_epoch
             ]
-            draft = path.with_suffix(".part")
-            draft.write_bytes(b"".join(line + b"\n" for line in kept))
-            draft.replace(path)
+            write_whole(path, b"".join(line + b"\n" for line in kept))
 
 
 class SaveRunConfig(SaveConfigCallback):
@@ -102,15 +101,13 @@ class SaveRunConfig(SaveConfigCallback):
         self.folder = Path(folder)
 
     def save_config(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Write the settings; called on the first process only."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Take the folder and write the settings; called on the first process only."""
+        hold(self.folder)
         text = self.parser.dump(self.config, skip_none=False)
         path = self.folder / SETTINGS
         if path.exists():
             path = path.with_name(f"config-{time.strftime('%Y%m%d-%H%M%S')}.yaml")
-        draft = path.with_suffix(".part")
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, path)
+        write_whole(path, text.encode())
         settings = yaml.safe_load(text)
         for logger in trainer.loggers:
             logger.log_hyperparams(settings)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from qpriv.errors import ConfigError
+from qpriv.writing import hold
 
 LAST = Path("checkpoints", "last.ckpt")
 ROOM = 100 << 20
@@ -67,8 +68,9 @@ def open_run(
     distributed run take over its choice.
 
     Raises:
-        ConfigError: If the folder holds a run, there is nothing to go on with, nothing can be
-            written, or processes that were started apart cannot agree on a folder.
+        ConfigError: If the folder holds a run or another process is at work there, there is
+            nothing to go on with, nothing can be written, or processes that were started apart
+            cannot agree on a folder.
     """
     handed_over = os.environ.get(_HANDED_OVER)
     if handed_over is not None and os.environ.get("LOCAL_RANK", "0") != "0":
@@ -76,6 +78,8 @@ def open_run(
     _check_agreement(options, folder)
     run = _choose(options, command, options.name or name, folder, ckpt_path)
     check_room(run.folder)
+    if run.folder.is_dir():
+        hold(run.folder)
     os.environ[_HANDED_OVER] = json.dumps([str(run.folder), run.ckpt_path, run.resumed])
     return run
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from .study.workers import workers, write
+from qpriv.writing import write_whole
+
+from .study.workers import workers
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def carry_out(jobs: Sequence[Job], at_once: int = 1) -> None:
 
 
 def _leave(job: Job) -> None:
-    write(job.path, msgspec.json.encode(job.work()))
+    write_whole(job.path, msgspec.json.encode(job.work()))
 
 
 def _say_left(seconds: float, done: int, left: int) -> None:

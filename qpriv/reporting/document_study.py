@@ -18,6 +18,7 @@ from qpriv.datasets.documents.preparation import prepare_canaries
 from qpriv.defences.private_sgd import PrivacyBudget
 from qpriv.errors import ConfigError
 from qpriv.paradigms.documents import DocumentRecipe
+from qpriv.writing import hold, write_whole
 
 Kind = Literal[
     "f", "f_G", "f_EB", "f_dedup", "f_clean", "f_G_clean", "f_LoRA", "f_G_LoRA", "f_DP", "f_G_DP"
@@ -160,11 +161,15 @@ def study_corpus(study: DocumentStudy, folder: Path) -> Corpus:
 
 
 def keep_settings(study: DocumentStudy, folder: Path) -> None:
-    """Write what all runs of a folder share, which the names of their files do not say.
+    """Take a folder for a study, and write what all of its runs share.
+
+    The names of their files do not say it.
 
     Raises:
-        ConfigError: If the runs that are there were made with other settings.
+        ConfigError: If the runs that are there were made with other settings, or another process
+            is at work there.
     """
+    hold(folder)
     shared = (study.document_model, study.recipe, study.base, study.validation, study.shifts,
               study.paraphrase, study.adapters, study.budget)  # fmt: skip
     content = msgspec.json.format(msgspec.json.encode(shared))
@@ -175,5 +180,4 @@ def keep_settings(study: DocumentStudy, folder: Path) -> None:
             where=str(path),
             remedy="choose another folder by --out",
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    write_whole(path, content)

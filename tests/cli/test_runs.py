@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import lightning as L
 import pytest
@@ -15,6 +17,7 @@ from cli.main import main
 from cli.run_folder import RunOptions, open_run
 from qpriv.errors import ConfigError
 
+from ..qpriv.test_writing import HOLDER
 from .conftest import QUICK, SMALL
 
 FIT = [
@@ -163,6 +166,21 @@ def test_a_run_that_died_before_its_first_checkpoint_is_not_passed_over(tmp_path
         assert (found.folder, found.ckpt_path) == (newer, None)
     # the line that Ctrl-C prints holds in a named folder as well
     assert open_run(options, "fit", "vqa", str(newer), "last").folder == newer
+
+
+def test_a_run_that_is_at_work_is_left_alone(tmp_path):
+    options = RunOptions(root=str(tmp_path))
+    run = tmp_path / "vqa-20260101-000000"
+    run.mkdir()
+    (run / "config.yaml").touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, run], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match=f"process {holder.pid} is at work in this folder"):
+            open_run(options, "fit", "vqa", None, "last")
+        holder.kill()
+    assert open_run(options, "fit", "vqa", None, "last").folder == run
 
 
 def test_processes_of_one_run_share_its_folder(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from qpriv.datasets.documents.fake_rendering import Glyph
 from qpriv.datasets.documents.scan import ScanNoise
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import CheckpointError
+from qpriv.writing import whole_file
 
 from .base import EncodedPages
 from .donut import Donut
@@ -262,10 +263,9 @@ def _save(
     recipe: ReaderRecipe,
     step: int,
 ) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     state = {"weights": trained.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save({**state, "step": step, "recipe": repr(recipe)}, path.with_suffix(".part"))
-    path.with_suffix(".part").replace(path)
+    with whole_file(path) as file:
+        torch.save({**state, "step": step, "recipe": repr(recipe)}, file)
 
 
 def _resume(

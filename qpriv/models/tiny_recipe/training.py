@@ -1,6 +1,5 @@
 """The one training loop of the embedded models: seeded, resumable, with progress."""
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +9,8 @@ import torch
 from numpy.random import Generator
 from torch import Tensor, nn
 from tqdm import tqdm
+
+from qpriv.writing import whole_file
 
 Loss = Callable[[Generator], Tensor]
 """Draws a batch with the given randomness and returns its loss."""
@@ -89,7 +90,5 @@ def _resume(checkpoint: Path, state: Mapping[str, Stateful]) -> int:
 
 
 def _save(checkpoint: Path, state: Mapping[str, Stateful], step: int) -> None:
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    written = checkpoint.with_suffix(".part")
-    torch.save({**{k: v.state_dict() for k, v in state.items()}, "step": step}, written)
-    os.replace(written, checkpoint)
+    with whole_file(checkpoint) as file:
+        torch.save({**{k: v.state_dict() for k, v in state.items()}, "step": step}, file)

@@ -1,6 +1,5 @@
 """`Snapshots`: where a party stood after each round, so that a kill costs no finished one."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 
 from qpriv.errors import CheckpointError
+from qpriv.writing import hold, whole_file
 
 _RUN = "run"
 _KEPT = 2
@@ -20,11 +20,14 @@ class Snapshots:
     Args:
         folder: Where they lie; made if it is not there.
         run: What the run is, in words; states of another run are not read. None reads any.
+
+    Raises:
+        ConfigError: If another process keeps its states there.
     """
 
     def __init__(self, folder: Path, run: Mapping[str, str] | None = None) -> None:
         self.folder, self.run = folder, run
-        folder.mkdir(parents=True, exist_ok=True)
+        hold(folder)
 
     def numbers(self) -> list[int]:
         """Return the numbers that are there, ascending."""
@@ -36,13 +39,9 @@ class Snapshots:
         Raises:
             CheckpointError: If the disk does not take it.
         """
-        draft = self._path(number).with_suffix(".part")
         try:
-            with draft.open("wb") as file:
+            with whole_file(self._path(number)) as file:
                 torch.save({**state, _RUN: dict(self.run or {})}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path(number))
         # torch reports a full disk as RuntimeError from its own writer
         except (OSError, RuntimeError) as error:
             raise CheckpointError(

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from qpriv.errors import ConfigError
+from qpriv.writing import hold, write_whole
 
 from ..evidence import Evidence
 from ..report import write_report
@@ -18,7 +19,7 @@ from ..text import format_evidence
 from .config import Cell, Study, cells, read_study
 from .forecast import Forecast
 from .rehearsal import rehearsal
-from .workers import Fit, attempt, workers, write
+from .workers import Fit, attempt, workers
 
 Echo = Callable[[str], None]
 
@@ -85,8 +86,8 @@ def run_study(
         echo: Where progress is told.
 
     Raises:
-        ConfigError: If the study cannot work, differs from what was run in ``out`` before, or a
-            process of its was killed.
+        ConfigError: If the study cannot work, differs from what was run in ``out`` before, is at
+            work there in another process, or a process of its was killed.
         KeyboardInterrupt: If the user stopped it.
     """
     if jobs is not None and jobs < 1:
@@ -120,6 +121,7 @@ class _Runner:
         self._report_cost, self._reported_at = 0.0, time.monotonic()
 
     def run(self) -> Outcome:
+        hold(self.out)
         self._announce()
         try:
             with workers(self.jobs) as pool:
@@ -189,7 +191,7 @@ class _Runner:
         self.outcome.done.append(cell.key)
         self.forecast.observed[cell.key] = minutes
         done = Done(minutes=minutes, digest=cell.digest)
-        write(cell.folder / "done.json", msgspec.json.encode(done))
+        write_whole(cell.folder / "done.json", msgspec.json.encode(done))
         self.echo(f"{run.head}: done in {minutes:.1f} minutes")
 
     def _report(self, *, even_if_soon: bool = False) -> None:
@@ -246,4 +248,4 @@ def _minutes_done(cell: Cell) -> float | None:
 def _describe(study: Study, cell: Cell) -> None:
     """Write what a report must know of the run beside its results."""
     record = CellRecord(study=study.name, stage=cell.stage, tags=cell.tags)
-    write(cell.folder / "cell.json", msgspec.json.encode(record))
+    write_whole(cell.folder / "cell.json", msgspec.json.encode(record))

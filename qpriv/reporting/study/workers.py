@@ -14,6 +14,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from qpriv.writing import write_whole
+
 from .config import Cell
 
 Fit = Callable[[list[str]], None]
@@ -73,16 +75,8 @@ def attempt(fit: Fit, cell: Cell, log: Path | None = None) -> str:
         reason = f"{type(error).__name__}: {error}"
         story = traceback.format_exc()
     if reason:
-        write(cell.folder / "failed.txt", f"qpriv {' '.join(arguments)}\n{story}".encode())
+        write_whole(cell.folder / "failed.txt", f"qpriv {' '.join(arguments)}\n{story}".encode())
     return reason
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file that is whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.part")
-    draft.write_bytes(content)
-    draft.replace(path)
 
 
 def _set_up(threads: int) -> None:

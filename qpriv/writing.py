@@ -1,0 +1,81 @@
+"""Files that are whole or absent, whatever happens meanwhile, and folders of one process."""
+
+import errno
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from qpriv.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+LOCK = ".lock"
+# closing such a file gives its folder free: they stay open until the process ends
+_HELD: dict[Path, BinaryIO] = {}
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a draft beside ``path`` that takes its place, forced to the disk, at the end.
+
+    Where the block fails or the process is killed, what was there before stays.
+
+    Raises:
+        OSError: If the disk does not take it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is either whole or absent."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+def hold(folder: Path) -> None:
+    """Make a folder this process's own until it ends, however it ends.
+
+    The folder is made if it is not there. A process may hold it more than once.
+
+    Raises:
+        ConfigError: If another process holds it.
+        OSError: If the folder cannot be made.
+    """
+    folder = folder.resolve()
+    if folder in _HELD:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / LOCK).open("a+b")
+    try:
+        # a lock of the process itself: children do not inherit it, a kill frees it
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.seek(0)
+        number = file.read().decode() or "of another machine"
+        file.close()
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            raise ConfigError(
+                f"process {number} is at work in this folder",
+                where=str(folder),
+                remedy="wait until it ends, stop it, or choose another folder",
+            ) from error
+        logger.warning("%s cannot be locked (%s): run one process there", folder, error.strerror)
+        return
+    file.truncate(0)
+    file.write(str(os.getpid()).encode())
+    file.flush()
+    _HELD[folder] = file

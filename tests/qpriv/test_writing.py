@@ -1,0 +1,57 @@
+"""What is written is whole or absent, and two processes never write to one folder."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from qpriv import writing
+from qpriv.errors import ConfigError
+from qpriv.writing import hold, whole_file, write_whole
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from qpriv.writing import hold
+hold(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_fails_half_way_leaves_what_was_there(tmp_path):
+    path = tmp_path / "new" / "figures.json"
+    write_whole(path, b"first")
+    with pytest.raises(OSError, match="No space"), whole_file(path) as file:
+        file.write(b"sec")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert path.read_bytes() == b"first"
+    assert [file.name for file in path.parent.iterdir()] == ["figures.json"]
+    write_whole(path, b"second")
+    assert path.read_bytes() == b"second"
+
+
+def test_a_folder_is_held_until_its_process_is_killed(tmp_path):
+    folder = tmp_path / "run"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, folder], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(ConfigError, match=f"process {holder.pid} is at work in this folder"):
+            hold(folder)
+        holder.send_signal(signal.SIGKILL)
+    hold(folder)
+    hold(folder)  # it is this process's own by now
+    assert (folder / writing.LOCK).read_text() == str(os.getpid())
+
+
+def test_a_disk_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(writing.fcntl, "lockf", without)
+    hold(tmp_path / "run")
+    assert "run one process there" in caplog.text

@@ -9,6 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from qpriv.result import Scalar
+from qpriv.writing import append_lines
 
 
 def picture_grid(rows: Sequence[Tensor], *, zoom: int = 2, gap: int = 2) -> Image.Image:
@@ -50,5 +51,4 @@ def save_picture(
     index = run_folder / "media.jsonl"
     known = index.read_text().splitlines() if index.exists() else []
     if line not in known:
-        with index.open("a") as file:
-            file.write(line + "\n")
+        append_lines(index, [line.encode()])

@@ -1,6 +1,5 @@
 """`Curve`: a measured line, such as an attack's error rates at every threshold."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ import msgspec
 
 from qpriv.errors import DataError
 from qpriv.result import Scalar
+from qpriv.writing import append_lines
 
 CURVES_FILE = "curves.jsonl"
 
@@ -45,11 +45,7 @@ class Curve:
 
 def append_curves(path: Path, curves: Iterable[Curve]) -> None:
     """Append curves to a ``.jsonl`` file, one a line, and force them to the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        file.writelines(msgspec.json.encode(curve) + b"\n" for curve in curves)
-        file.flush()
-        os.fsync(file.fileno())
+    append_lines(path, map(msgspec.json.encode, curves))
 
 
 def read_curves(path: Path) -> list[Curve]:

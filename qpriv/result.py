@@ -1,6 +1,5 @@
 """`Result`: one measured figure. Everything logged, tabled or plotted is one."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from qpriv.errors import DataError
+from qpriv.writing import append_lines
 
 Scalar = str | int | float | bool | None
 Status = Literal["ok", "failed", "skipped", "not applicable"]
@@ -59,11 +59,7 @@ CLOCK_FILE = "clock.jsonl"
 
 def append_results(path: Path, results: Iterable[Result]) -> None:
     """Append results to a ``.jsonl`` file, one a line, and force them to the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        file.writelines(msgspec.json.encode(result) + b"\n" for result in results)
-        file.flush()
-        os.fsync(file.fileno())
+    append_lines(path, map(msgspec.json.encode, results))
 
 
 def read_results(path: Path) -> list[Result]:

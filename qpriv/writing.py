@@ -4,7 +4,7 @@ import errno
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -44,6 +44,30 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a file that is either whole or absent."""
     with whole_file(path) as file:
         file.write(content)
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of lines at its end, and force it to the disk at last.
+
+    What a process that died has left of its last line is taken out first.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def append_lines(path: Path, lines: Iterable[bytes]) -> None:
+    """Append lines, given without their newlines."""
+    with appending(path) as file:
+        file.writelines(line + b"\n" for line in lines)
 
 
 def hold(folder: Path) -> None:

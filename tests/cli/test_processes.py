@@ -2,13 +2,18 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from callbacks.checkpoint_io import AtomicCheckpointIO
 from qpriv.result import Result, read_results
 from tests.tiny_models import build_random_backbone
 
@@ -83,3 +88,78 @@ def test_two_processes_measure_what_one_measures(tmp_path: Path) -> None:
     qpriv(tmp_path, "attack", *SETTINGS, last, "--data.batch_size=8", "--run.name=alone")
     (alone,) = (tmp_path / "runs").glob("alone-attack-2*")
     assert figures(alone) == figures(run)
+
+
+def begun(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Start a command in a folder and do not wait for it."""
+    script = Path(sys.executable).with_name("qpriv")
+    output = (folder / "output.txt").open("ab")
+    return subprocess.Popen(
+        [script, *words],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=output,
+        stderr=output,
+    )
+
+
+def until(holds: Callable[[], object], seconds: float) -> None:
+    """Wait for something."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def second_process(first: int) -> int:
+    """Return the process that the first one of a run has started for itself once more."""
+    started = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    (second,) = (
+        int(number)
+        for number in started
+        if b"LOCAL_RANK=1" in Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
+    )
+    return second
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process is there and not a zombie."""
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.slow
+def test_a_run_of_two_processes_dies_with_either_and_goes_on(tmp_path: Path) -> None:
+    build_random_backbone(tmp_path / "backbone")
+    (tmp_path / "probes.yaml").write_text(PROBES)
+    words = [
+        "fit",
+        *SETTINGS,
+        "--trainer.devices=2",
+        "--trainer.strategy=ddp",
+        "--data.batch_size=4",
+        "--trainer.max_epochs=3",
+        "--ckpt_path=auto",
+    ]
+    whole, dying = (f"--trainer.default_root_dir={tmp_path / name}" for name in ("whole", "dying"))
+    qpriv(tmp_path, *words, whole)
+    checkpoint = tmp_path / "dying" / "checkpoints" / "last.ckpt"
+    for killed_first in (True, False):
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        first = begun(tmp_path, *words, dying)
+        until(lambda: checkpoint.exists() and checkpoint.stat().st_mtime_ns > before, TIMEOUT)
+        second = second_process(first.pid)
+        os.kill(first.pid if killed_first else second, signal.SIGKILL)
+        # whoever is left notices, and leaves the folder and the devices free
+        assert first.wait(60) != 0
+        until(lambda: not is_running(second), 60)
+    qpriv(tmp_path, *words, dying)
+    assert figures(tmp_path / "dying") == figures(tmp_path / "whole")
+    one, other = (
+        AtomicCheckpointIO().load_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt")
+        for name in ("whole", "dying")
+    )
+    assert one["global_step"] == other["global_step"]
+    assert one["state_dict"].keys() == other["state_dict"].keys()
+    for name, weight in one["state_dict"].items():
+        assert torch.equal(weight, other["state_dict"][name]), name

@@ -10,7 +10,7 @@ import pytest
 
 from qpriv import writing
 from qpriv.errors import ConfigError
-from qpriv.writing import hold, whole_file, write_whole
+from qpriv.writing import append_lines, hold, whole_file, write_whole
 
 HOLDER = """
 import sys, time
@@ -32,6 +32,18 @@ def test_what_fails_half_way_leaves_what_was_there(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["figures.json"]
     write_whole(path, b"second")
     assert path.read_bytes() == b"second"
+
+
+def test_the_rest_of_a_dead_process_s_line_is_taken_out(tmp_path):
+    path = tmp_path / "new" / "results.jsonl"
+    append_lines(path, [b"1", b"2"])
+    with path.open("ab") as file:
+        file.write(b"a torn li")
+    append_lines(path, [])
+    assert path.read_bytes() == b"1\n2\n"
+    path.write_bytes(b"all of it is torn")
+    append_lines(path, [b"3"])
+    assert path.read_bytes() == b"3\n"
 
 
 def test_a_folder_is_held_until_its_process_is_killed(tmp_path):

@@ -19,9 +19,12 @@ from callbacks.journal import Journal
 from cli.loggers import JsonLogger
 from cli.main import main
 from cli.run import SaveRunConfig
-from lightning_modules import VQAModule
+from lightning_modules import SensitivityTeacher, VQAModule
+from lightning_modules.predictor import PredictorModule
+from lightning_modules.ratio import RatioModule
 from qpriv.attacks.inverter import Inverter
 from qpriv.models.cache import TensorStore
+from qpriv.pruning.oracle import OracleSearch
 
 Death = Literal["killed", "full disk", "terminated", "interrupted"]
 EXIT_CODES: dict[Death, int] = {
@@ -64,6 +67,16 @@ PLACES = {
 }
 
 
+STAGE_PLACES = {
+    "a bag's step begins": Place(SensitivityTeacher, "training_step", 2),
+    "a bag is validated": Place(SensitivityTeacher, "validation_step", 2),
+    "the oracle searches": Place(OracleSearch, "search_batch", 2),
+    "a ratio's step begins": Place(RatioModule, "training_step", 2),
+    "a ratio is validated": Place(RatioModule, "validation_step", 2),
+    "the predictor is exported": Place(PredictorModule, "export", 1, after=True),
+}
+
+
 @dataclass(frozen=True)
 class End:
     """The ``number``-th time, from 1, that a process comes to a place, and what happens there."""
@@ -86,7 +99,7 @@ def start(args: Sequence[str], folder: Path, end: End | None) -> None:
 
 def arm(end: End) -> None:
     """Let this process meet its end."""
-    place = PLACES[end.place]
+    place = (PLACES | STAGE_PLACES)[end.place]
     original: Callable[..., Any] = getattr(place.owner, place.name)
     times = 0
 
@@ -114,4 +127,4 @@ def die(death: Death) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run")
     number = {"terminated": signal.SIGTERM, "interrupted": signal.SIGINT}.get(death, signal.SIGKILL)
     os.kill(os.getpid(), number)
-    time.sleep(600)  # in a signal's handler, or never
+    time.sleep(2)  # a step ends before it is heard; who does not listen goes on, and is found out

@@ -1,17 +1,12 @@
 """Runs that die again and again, in the middle of anything, end as if nothing had happened."""
 
-import multiprocessing
 import random
-import time
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from callbacks.checkpoint_io import AtomicCheckpointIO
-from tests.resume.moments import EXIT_CODES, PLACES, End, start
+from tests.resume.moments import EXIT_CODES, PLACES, End
+from tests.resume.runs import differences, everything, exit_code, output, run_through, started
 from tests.tiny_models import build_random_backbone
 
 FIT = [
@@ -60,7 +55,6 @@ OTHER_ENDS = (
     End("a shadow model begins", 1, "interrupted"),
     End("an attacker learns", 2, "terminated"),
 )
-TIMEOUT = 600.0
 
 
 def made(folder: Path) -> Path:
@@ -69,62 +63,6 @@ def made(folder: Path) -> Path:
     build_random_backbone(folder / "backbone")
     (folder / "probes.yaml").write_text(PROBES)
     return folder
-
-
-def started(folder: Path, settings: list[str], end: End | None) -> ForkServerProcess:
-    """Start a fit in a process forked from one that has imported everything and done nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.resume.moments"])
-    child = context.Process(target=start, args=([*FIT, *settings], folder, end))
-    child.start()
-    return child
-
-
-def exit_code(child: ForkServerProcess) -> int | None:
-    child.join(TIMEOUT)
-    return child.exitcode
-
-
-def output(folder: Path) -> str:
-    return (folder / "output.txt").read_text()
-
-
-def run_through(folder: Path, settings: list[str]) -> float:
-    """Run to the end; return the seconds it took."""
-    began = time.monotonic()
-    assert exit_code(started(folder, settings, None)) == 0, output(folder)[-3000:]
-    return time.monotonic() - began
-
-
-def everything(folder: Path) -> dict[str, Any]:
-    """Return all that a run leaves behind, but for its times, with tensors as bytes."""
-    run = folder / "run"
-    found: dict[str, Any] = {
-        name: (run / name).read_bytes().splitlines() for name in ("results.jsonl", "metrics.jsonl")
-    }
-    for pattern in ("probes/**/*.json", "adapter*/**/*.safetensors"):
-        found |= {str(path.relative_to(run)): path.read_bytes() for path in run.glob(pattern)}
-    for kind in ("best", "last"):
-        stored = AtomicCheckpointIO().load_checkpoint(run / "checkpoints" / f"{kind}.ckpt")
-        found |= leaves(stored, kind)
-    return found
-
-
-def leaves(tree: Any, name: str) -> dict[str, Any]:
-    """Return the values of a nested state by name."""
-    if isinstance(tree, torch.Tensor):
-        return {name: (tree.dtype, tree.shape, tree.numpy().tobytes())}
-    if isinstance(tree, list | tuple):
-        tree = dict(enumerate(tree))
-    if not isinstance(tree, dict):
-        return {name: tree}
-    # the trainer's checkpoint callback writes this, never reads it, and forgets it at a restart
-    inner = {key: value for key, value in tree.items() if key != "current_score"}
-    return {n: v for key, value in inner.items() for n, v in leaves(value, f"{name}/{key}").items()}
-
-
-def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
 def drawn(number: int, seed: int) -> list[End]:
@@ -141,23 +79,23 @@ def drawn(number: int, seed: int) -> list[End]:
 def test_a_run_that_dies_again_and_again_ends_as_one_that_never_did(
     paradigm: str, kills: int, seed: int, tmp_path: Path
 ) -> None:
-    settings = PARADIGMS[paradigm]
+    words = [*FIT, *PARADIGMS[paradigm]]
     whole, dying = made(tmp_path / "whole"), made(tmp_path / "dying")
-    seconds = run_through(whole, settings)
+    seconds = run_through(whole, words)
     assert b'"failed"' not in (whole / "run" / "results.jsonl").read_bytes()
     ends = [*drawn(kills, seed), *(OTHER_ENDS if paradigm == "centralized" else ())]
     random.Random(seed).shuffle(ends)
     for end in ends:
-        code = exit_code(started(dying, settings, end))
+        code = exit_code(started(dying, words, end))
         assert code == EXIT_CODES[end.death], (end, output(dying)[-3000:])
         if end.death == "full disk":
             assert "No space left on device" in output(dying)
         if end.death != "killed":
             assert "--ckpt_path last" in output(dying)
     for share in (0.2, 0.6):  # and at any moment of the clock
-        child = started(dying, settings, None)
+        child = started(dying, words, None)
         child.join(share * seconds)
         child.kill()
         assert exit_code(child) in {EXIT_CODES["killed"], 0}
-    run_through(dying, settings)
+    run_through(dying, words)
     assert differences(everything(whole), everything(dying)) == []

@@ -6,7 +6,6 @@ corrects kinds and rejects). A killed run goes on where it stopped.
 """
 
 import csv
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ import numpy as np
 
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import DataError
+from qpriv.writing import appending
 
 from .canaries import Canary, Curation, Reason, judge
 from .matching import canonical
@@ -93,13 +93,12 @@ def prepare_canaries(
     if open_samples:
         counts = TrainingCounts.of(training)
         counts.count_pages(_known_pages(training), {canonical(s.answer) for s in open_samples})
-        with path.open("ab") as file:
+        with appending(path) as file:
             for sample in open_samples:
                 label = (overrides or {}).get(sample.key)
                 canary = judge(sample, counts, settings or Curation(), engine, label)
                 file.write(msgspec.json.encode(canary) + b"\n")
                 file.flush()
-            os.fsync(file.fileno())
     keys = {sample.key for sample in drawn}
     return summary(canary for canary in read_judged(path) if canary.key in keys)
 
@@ -114,7 +113,7 @@ def _known_pages(training: Iterable[VQASample]) -> Iterator[PageText]:
 
 
 def read_judged(path: Path) -> list[Canary]:
-    """Return every judged answer of a file; a half-written last line is cut off.
+    """Return every judged answer of a file; a half-written last line does not count.
 
     Raises:
         DataError: If the file is missing or a whole line is broken.
@@ -123,9 +122,6 @@ def read_judged(path: Path) -> list[Canary]:
         raise DataError("no canaries here", where=str(path), remedy="run `qpriv prepare canaries`")
     content = path.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        with path.open("r+b") as file:
-            file.truncate(len(whole))
     decoder = msgspec.json.Decoder(Canary)
     judged = []
     for number, line in enumerate(whole.splitlines(), start=1):

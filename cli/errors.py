@@ -4,6 +4,7 @@ import argparse
 import difflib
 import errno
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +17,11 @@ MAX_LINES = 6
 _WIDTH = 300
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 """Errors of a file system that its owner can put right."""
+_LOST = re.compile(
+    r"gloo.*(Connection (closed|reset) by peer|[Tt]imed out)|NCCL.*(aborted|remote process)",
+    re.DOTALL,
+)
+"""What is heard of a process that has died: it comes as a RuntimeError like any other."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -81,7 +87,8 @@ def told_briefly(debug: bool, resume_hint: str = "") -> Iterator[None]:
             raise
         known = _cause(error)
         if known is not None:
-            fail(str(known), resume_hint if isinstance(known, DiskError) else "")
+            goes_on = isinstance(known, (DiskError, LostProcessError))
+            fail(str(known), resume_hint if goes_on else "")
         reason = " ".join(str(error).split())
         print(
             f"qpriv: internal error: {type(error).__name__}: {reason[:_WIDTH]}",
@@ -96,6 +103,10 @@ class DiskError(QprivError):
     """A file system that takes no more, or does not let us."""
 
 
+class LostProcessError(QprivError):
+    """Another process of a distributed run is gone."""
+
+
 def _cause(error: BaseException | None) -> QprivError | None:
     """Return the error that others were raised from and a user can act on, or None."""
     while error is not None:
@@ -106,6 +117,11 @@ def _cause(error: BaseException | None) -> QprivError | None:
                 str(error.strerror),
                 where=str(error.filename or "the run folder"),
                 remedy="free space or allow access; what was finished is kept",
+            )
+        if isinstance(error, RuntimeError) and _LOST.search(str(error)):
+            return LostProcessError(
+                "another process of this run died or no longer answers",
+                remedy="its own last lines say why; what was finished is kept",
             )
         error = error.__cause__ or error.__context__
     return None

@@ -4,6 +4,7 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import yaml
@@ -15,6 +16,7 @@ from callbacks.export import Export
 from callbacks.live_report import LiveReport
 from callbacks.run_checkpoint import RunCheckpoint
 from callbacks.step_seed import StepSeed
+from callbacks.timed_checkpoint import TimedCheckpoint
 from lightning_modules.base import TrainedOnly
 from qpriv.result import read_results
 from qpriv.writing import hold, write_whole
@@ -40,7 +42,9 @@ def loggers(options: RunOptions, folder: Path) -> list[Logger]:
     return chosen
 
 
-def standard_callbacks(module: L.LightningModule, folder: Path) -> list[L.Callback]:
+def standard_callbacks(
+    options: RunOptions, module: L.LightningModule, folder: Path
+) -> list[L.Callback]:
     """Return what every run has: seeding by step, checkpoints, the export of what was trained."""
     best = RunCheckpoint(
         folder / LAST.parent,
@@ -51,7 +55,9 @@ def standard_callbacks(module: L.LightningModule, folder: Path) -> list[L.Callba
     )
     # apart from `best`: a checkpoint callback writes its `last` only when it has a new best
     last = RunCheckpoint(folder / LAST.parent, filename=LAST.stem, enable_version_counter=False)
-    return [StepSeed(), ResumeRun(folder), Export(str(folder)), LiveReport(folder), best, last]
+    always = [StepSeed(), ResumeRun(folder), Export(str(folder)), LiveReport(folder), best, last]
+    minutes = options.checkpoint_minutes
+    return always if minutes is None else [*always, TimedCheckpoint(folder / LAST, minutes)]
 
 
 class ResumeRun(L.Callback):
@@ -70,9 +76,7 @@ class ResumeRun(L.Callback):
             return
         for logger in trainer.loggers:
             if isinstance(logger, JsonLogger):
-                # the very number that lines carry: a paradigm may take several optimiser steps
-                # for a batch, or none
-                logger.rewind(trainer.fit_loop.epoch_loop._batches_that_stepped)
+                logger.rewind(_steps_done(trainer))
         path = self.folder / "results.jsonl"
         if path.is_file():
             results = read_results(path)
@@ -83,6 +87,18 @@ class ResumeRun(L.Callback):
                 if result.epoch is None or result.epoch < trainer.current_epoch
             ]
             write_whole(path, b"".join(line + b"\n" for line in kept))
+
+
+def _steps_done(trainer: L.Trainer) -> int:
+    """Return the first step that is going to be measured again, by the number that lines carry.
+
+    A paradigm may take several optimiser steps for a batch, or none, so it is no count of those.
+    """
+    loop = trainer.fit_loop.epoch_loop
+    batches: Any = loop.batch_progress.total
+    # a checkpoint between two batches was saved before the first of them was counted
+    uncounted: int = batches.processed - batches.completed
+    return loop._batches_that_stepped + uncounted
 
 
 class SaveRunConfig(SaveConfigCallback):

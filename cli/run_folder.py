@@ -32,6 +32,7 @@ class RunOptions:
         tensorboard: Also write TensorBoard files.
         wandb: Also write a W&B run; ``online`` uploads its figures.
         project: W&B project.
+        checkpoint_minutes: Save within an epoch after so much of it as well; null: at its end.
     """
 
     root: str = "runs"
@@ -40,6 +41,16 @@ class RunOptions:
     tensorboard: bool = True
     wandb: Literal["off", "offline", "online"] = "offline"
     project: str = "qpriv"
+    checkpoint_minutes: float | None = 10.0
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        if self.checkpoint_minutes is not None and self.checkpoint_minutes < 0:
+            raise ConfigError(
+                f"checkpoint_minutes is {self.checkpoint_minutes}",
+                where="--run.checkpoint_minutes",
+                remedy="choose 0 (after every batch) or more, or null",
+            )
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class QprivCLI(LightningCLI):
             kwargs["logger"] = [*own, *listed] or False
             self.save_config_kwargs = {"folder": str(self.run.folder)}
             if self.subcommand == "fit":
-                standard = standard_callbacks(self.model, self.run.folder)
+                standard = standard_callbacks(options.run, self.model, self.run.folder)
                 self.trainer_defaults["callbacks"] = [Inventory(), *standard]
         refuse_spawned(given.strategy)
         kwargs["plugins"] = [AtomicCheckpointIO(), *_as_list(given.plugins)]

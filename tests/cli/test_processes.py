@@ -111,6 +111,12 @@ def until(holds: Callable[[], object], seconds: float) -> None:
         time.sleep(0.05)
 
 
+def changed(file: Path, before: int = 0) -> int:
+    """Return when a file changed, if it did since; 0 otherwise."""
+    now = file.stat().st_mtime_ns if file.exists() else 0
+    return now if now > before else 0
+
+
 def second_process(first: int) -> int:
     """Return the process that the first one of a run has started for itself once more."""
     started = Path(f"/proc/{first}/task/{first}/children").read_text().split()
@@ -145,14 +151,18 @@ def test_a_run_of_two_processes_dies_with_either_and_goes_on(tmp_path: Path) -> 
     qpriv(tmp_path, *words, whole)
     checkpoint = tmp_path / "dying" / "checkpoints" / "last.ckpt"
     for killed_first in (True, False):
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        before = changed(checkpoint)
         first = begun(tmp_path, *words, dying)
-        until(lambda: checkpoint.exists() and checkpoint.stat().st_mtime_ns > before, TIMEOUT)
+        until(lambda: first.poll() or changed(checkpoint, before), TIMEOUT)
+        assert first.poll() is None, (tmp_path / "output.txt").read_text()[-3000:]
         second = second_process(first.pid)
         os.kill(first.pid if killed_first else second, signal.SIGKILL)
         # whoever is left notices, and leaves the folder and the devices free
         assert first.wait(60) != 0
         until(lambda: not is_running(second), 60)
+        told = (tmp_path / "output.txt").read_text()
+        assert "another process of this run died" in told
+        assert "--ckpt_path last" in told
     qpriv(tmp_path, *words, dying)
     assert figures(tmp_path / "dying") == figures(tmp_path / "whole")
     one, other = (

@@ -228,3 +228,19 @@ def test_a_disk_that_takes_no_more_is_told_in_a_line(number, capsys):
     assert os.strerror(number) in told
     assert "runs/vqa/results.jsonl" in told
     assert told.splitlines()[-1].strip() == "go on with last"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:18626.",
+        "NCCL error: remote process exited or there was a network error",
+    ],
+)
+def test_the_death_of_another_process_is_told_in_a_line(said, capsys):
+    with pytest.raises(SystemExit) as leaving, told_briefly(False, "go on with last"):
+        raise RuntimeError(said)
+    assert leaving.value.code == 2
+    told = capsys.readouterr().err
+    assert "another process of this run died" in told
+    assert "go on with last" in told

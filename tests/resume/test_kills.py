@@ -74,15 +74,17 @@ def drawn(number: int, seed: int) -> list[End]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("paradigm", "kills", "seed"), [("centralized", 14, 3), ("federated", 6, 4)]
+    ("paradigm", "kills", "seed", "minutes"),
+    [("centralized", 14, 3, "null"), ("federated", 6, 4, "null"), ("federated", 6, 8, "0")],
 )
 def test_a_run_that_dies_again_and_again_ends_as_one_that_never_did(
-    paradigm: str, kills: int, seed: int, tmp_path: Path
+    paradigm: str, kills: int, seed: int, minutes: str, tmp_path: Path
 ) -> None:
     words = [*FIT, *PARADIGMS[paradigm]]
     whole, dying = made(tmp_path / "whole"), made(tmp_path / "dying")
     seconds = run_through(whole, words)
     assert b'"failed"' not in (whole / "run" / "results.jsonl").read_bytes()
+    words.append(f"--run.checkpoint_minutes={minutes}")
     ends = [*drawn(kills, seed), *(OTHER_ENDS if paradigm == "centralized" else ())]
     random.Random(seed).shuffle(ends)
     for end in ends:

@@ -1,17 +1,21 @@
 """`TimedCheckpoint`: within a long epoch, a kill costs minutes and not the epoch."""
 
-import math
 import time
 from pathlib import Path
+from typing import Any
 
 import lightning as L
+
+from qpriv.datasets.sampler import ResumableLoader
 
 
 class TimedCheckpoint(L.Callback):
     """Saves ``last.ckpt`` after so many minutes of an epoch, between two batches.
 
-    `ResumableLoader` and `StepSeed` let a run go on from there as if it had never stopped. Where
-    an epoch or a validation ends, checkpoints are saved anyway.
+    `ResumableLoader` and `StepSeed` let a run go on from there as if it had never stopped; with a
+    loader that does not know its position nothing is saved. It is saved when the next batch is
+    about to begin: when a batch ends, its figures are not logged yet. Where an epoch ends,
+    checkpoints are saved anyway.
 
     Args:
         path: The run's ``last.ckpt``.
@@ -21,24 +25,33 @@ class TimedCheckpoint(L.Callback):
     def __init__(self, path: Path, minutes: float) -> None:
         self.path, self.minutes = path, minutes
         self._saved = 0.0
+        self._saving = False
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Start the clock: the epoch before has been saved."""
         self._saved = time.monotonic()
 
-    def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: object,
-        batch: object,
-        batch_idx: int,
+    def on_train_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: object, batch_idx: int
     ) -> None:
         """Save if it is time; the first process's clock is everyone's."""
-        # saved before a validation, a run would go on without it
-        if trainer.is_last_batch or (batch_idx + 1) % (trainer.val_check_batch or math.inf) == 0:
-            return
         due = time.monotonic() - self._saved >= 60 * self.minutes
+        loader = trainer.train_dataloader
+        if batch_idx == 0 or not isinstance(loader, ResumableLoader):
+            return
         if trainer.strategy.broadcast(due):
-            trainer.save_checkpoint(self.path, weights_only=False)
-            self._saved = time.monotonic()
+            self._saving = True
+            with loader.one_back():
+                trainer.save_checkpoint(self.path, weights_only=False)
+            self._saving, self._saved = False, time.monotonic()
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Take the batch that is about to begin out of the books: who goes on begins with it."""
+        if not self._saving:
+            return
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        for count in (progress["total"], progress["current"]):
+            count["ready"] = count["started"]
+        progress["is_last_batch"] = False

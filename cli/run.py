@@ -4,7 +4,6 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import yaml
@@ -76,7 +75,9 @@ class ResumeRun(L.Callback):
             return
         for logger in trainer.loggers:
             if isinstance(logger, JsonLogger):
-                logger.rewind(_steps_done(trainer))
+                # the very number that lines carry: a paradigm may take several optimiser steps
+                # for a batch, or none
+                logger.rewind(trainer.fit_loop.epoch_loop._batches_that_stepped)
         path = self.folder / "results.jsonl"
         if path.is_file():
             results = read_results(path)
@@ -87,18 +88,6 @@ class ResumeRun(L.Callback):
                 if result.epoch is None or result.epoch < trainer.current_epoch
             ]
             write_whole(path, b"".join(line + b"\n" for line in kept))
-
-
-def _steps_done(trainer: L.Trainer) -> int:
-    """Return the first step that is going to be measured again, by the number that lines carry.
-
-    A paradigm may take several optimiser steps for a batch, or none, so it is no count of those.
-    """
-    loop = trainer.fit_loop.epoch_loop
-    batches: Any = loop.batch_progress.total
-    # a checkpoint between two batches was saved before the first of them was counted
-    uncounted: int = batches.processed - batches.completed
-    return loop._batches_that_stepped + uncounted
 
 
 class SaveRunConfig(SaveConfigCallback):

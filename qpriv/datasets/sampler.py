@@ -1,6 +1,7 @@
 """Orders of samples that depend on (seed, epoch) alone, so that a run can be killed and resumed."""
 
 from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -113,6 +114,15 @@ class ResumableLoader(DataLoader[T]):
         for batch in super().__iter__():
             self.position += 1
             yield batch
+
+    @contextmanager
+    def one_back(self) -> Iterator[None]:
+        """Let the state say meanwhile that the batch given out last is still to come."""
+        self.position -= 1
+        try:
+            yield
+        finally:
+            self.position += 1
 
     def batches(self, start: int, stop: int) -> list[Any]:
         """Return some batches of the sampler's epoch again, read in this process."""

@@ -148,8 +148,12 @@ class Federated(Paradigm):
         return sorted(drawn[:count].tolist())
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold beyond weights and optimiser."""
-        return {**super().state(), "round": self.round, "pending": len(self._pending)}
+        """Return what a checkpoint must hold beyond weights and optimiser.
+
+        Batches that are still to be read again count: a run may be saved before it has done so.
+        """
+        pending = len(self._pending) + self.missing
+        return {**super().state(), "round": self.round, "pending": pending}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `state` returned; the batches of an open round are read again."""

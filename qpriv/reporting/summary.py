@@ -164,7 +164,9 @@ def _membership(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
         value = (
             f"{figure.condition.label} {number(figure.estimate.value)}" if figure.estimate else ""
         )
-        asked.setdefault(query, []).append(value)
+        # where nothing is pruned, all query policies are one question with one answer
+        if value not in asked.setdefault(query, []):
+            asked[query].append(value)
     if not asked:
         return []
     parts = [

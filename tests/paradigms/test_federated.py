@@ -119,6 +119,15 @@ def test_products_learn_as_well() -> None:
     assert all(torch.isfinite(value).all() for value in by_base_name(trained.weights).values())
 
 
+def test_a_run_saved_again_before_it_has_read_its_open_round_again_loses_none_of_it() -> None:
+    paradigm = Federated(num_clients=2, local_steps=4)
+    state = {**paradigm.state(), "round": 3, "pending": 2}
+    paradigm.load_state(state)
+    assert paradigm.state() == state
+    paradigm.resume([object(), object()])
+    assert (paradigm.missing, paradigm.state()) == (0, state)
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"local_steps": 0}, {"participation": 0.0}, {"participation": 1.5}, {"num_clients": 0}],

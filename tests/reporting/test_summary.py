@@ -21,3 +21,14 @@ def test_gradients_are_told_beside_guessing(tmp_path):
 
 def test_nothing_is_said_of_what_was_not_measured(tmp_path):
     assert sentences(tmp_path, fakes.result("kept_tokens", 32.0)) == []
+
+
+def test_an_answer_that_no_query_policy_changes_is_told_once(tmp_path):
+    (said,) = sentences(
+        tmp_path,
+        *(
+            fakes.result("attack/membership/auc", 0.659, attack={"query_policy": query})
+            for query in ("same", "off", "resampled")
+        ),
+    )
+    assert said.count("off 0.659") == 1

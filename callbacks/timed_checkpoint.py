@@ -35,10 +35,10 @@ class TimedCheckpoint(L.Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: object, batch_idx: int
     ) -> None:
         """Save if it is time; the first process's clock is everyone's."""
-        due = time.monotonic() - self._saved >= 60 * self.minutes
         loader = trainer.train_dataloader
         if batch_idx == 0 or not isinstance(loader, ResumableLoader):
             return
+        due = time.monotonic() - self._saved >= 60 * self.minutes
         if trainer.strategy.broadcast(due):
             self._saving = True
             with loader.one_back():

@@ -89,7 +89,7 @@ def open_run(
     _check_agreement(options, folder)
     run = _choose(options, command, options.name or name, folder, ckpt_path)
     check_room(run.folder)
-    if run.folder.is_dir():
+    if run.folder.is_dir():  # a new one is taken when it is made, by `SaveRunConfig`
         hold(run.folder)
     os.environ[_HANDED_OVER] = json.dumps([str(run.folder), run.ckpt_path, run.resumed])
     return run

@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import lightning as L
 import pytest
@@ -16,8 +14,8 @@ from cli.errors import told_briefly
 from cli.main import main
 from cli.run_folder import RunOptions, open_run
 from qpriv.errors import ConfigError
+from tests.held import held_by_another
 
-from ..qpriv.test_writing import HOLDER
 from .conftest import QUICK, SMALL
 
 FIT = [
@@ -173,13 +171,9 @@ def test_a_run_that_is_at_work_is_left_alone(tmp_path):
     run = tmp_path / "vqa-20260101-000000"
     run.mkdir()
     (run / "config.yaml").touch()
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, run], stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConfigError, match=f"process {holder.pid} is at work in this folder"):
+    with held_by_another(run) as process:
+        with pytest.raises(ConfigError, match=f"process {process} is at work in this folder"):
             open_run(options, "fit", "vqa", None, "last")
-        holder.kill()
     assert open_run(options, "fit", "vqa", None, "last").folder == run
 
 

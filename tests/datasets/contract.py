@@ -59,10 +59,14 @@ class VQASetContract:
         for dataset in read.values():
             assert {sample.image.load().mode for sample in dataset.samples} == {"RGB"}
 
-    def test_the_gold_answer_scores_one(self, read, kind):
-        for sample in (sample for dataset in read.values() for sample in dataset.samples):
-            if sample.answer:
-                assert score_sample(sample.answer, sample, kind.rule) == 1.0
+    def test_the_gold_answer_scores_one(self, read):
+        scores = [
+            score_sample(sample.answer, sample, dataset.rule)
+            for dataset in read.values()
+            for sample in dataset.samples
+            if sample.answer  # hidden in some test splits
+        ]
+        assert set(scores) == {1.0}
 
     def test_a_zip_reads_like_the_folder(self, kind, root, read, tmp_path):
         archive = zipped(root, tmp_path / "release.zip")

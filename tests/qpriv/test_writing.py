@@ -2,24 +2,13 @@
 
 import errno
 import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
 from qpriv import writing
 from qpriv.errors import ConfigError
 from qpriv.writing import append_lines, hold, whole_file, write_whole
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from qpriv.writing import hold
-hold(Path(sys.argv[1]))
-print("held", flush=True)
-time.sleep(600)
-"""
+from tests.held import held_by_another
 
 
 def test_what_fails_half_way_leaves_what_was_there(tmp_path):
@@ -48,13 +37,9 @@ def test_the_rest_of_a_dead_process_s_line_is_taken_out(tmp_path):
 
 def test_a_folder_is_held_until_its_process_is_killed(tmp_path):
     folder = tmp_path / "run"
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, folder], stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(ConfigError, match=f"process {holder.pid} is at work in this folder"):
+    with held_by_another(folder) as process:
+        with pytest.raises(ConfigError, match=f"process {process} is at work in this folder"):
             hold(folder)
-        holder.send_signal(signal.SIGKILL)
     hold(folder)
     hold(folder)  # it is this process's own by now
     assert (folder / writing.LOCK).read_text() == str(os.getpid())

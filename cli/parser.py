@@ -37,7 +37,7 @@ def reading() -> dict[str, Any]:
 
 
 class ConfigFile(ActionConfigFile):
-    """A configuration file whose lists take the place of earlier ones, whole.
+    """A configuration file whose lists of classes take the place of earlier ones, whole.
 
     Plain jsonargparse merges two lists of one length item by item: a second file's ``ForaProbe``
     would silently keep the ``steps`` of the first file's. A list named with a plus
@@ -58,12 +58,18 @@ class ConfigFile(ActionConfigFile):
         earlier = {
             key: namespace.pop(key)
             for key, value in list(namespace.items())
-            if isinstance(value, list) and key.rpartition(".")[2] not in [self.dest, *appended]
+            if _names_classes(value) and key.rpartition(".")[2] not in appended
         }
         super().__call__(parser, namespace, values, option_string)  # type: ignore[no-untyped-call]
         for key, value in earlier.items():
             if key not in namespace:
                 namespace[key] = value
+
+
+def _names_classes(value: object) -> bool:
+    return isinstance(value, list) and any(
+        isinstance(each, dict | Namespace) and "class_path" in each for each in value
+    )
 
 
 class BriefParser(LightningArgumentParser):

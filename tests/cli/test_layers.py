@@ -61,6 +61,20 @@ def test_a_list_with_a_plus_is_appended(read):
     ]
 
 
+def test_a_later_class_keeps_no_list_of_the_earlier_one(tmp_path, capsys):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(
+        "model: {init_args: {paradigm: {class_path: UShapedSplit, init_args: {cuts: [2, 6]}}}}"
+    )
+    second.write_text("model: {init_args: {paradigm: {class_path: Federated}}}")
+    with pytest.raises(SystemExit) as leaving:
+        main(["fit", "--config=tiny/vqa.yaml", f"-c={first}", f"-c={second}", "--print_config"])
+    assert not leaving.value.code
+    paradigm = yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["paradigm"]
+    assert paradigm["class_path"].endswith("Federated")
+    assert "cuts" not in paradigm["init_args"]
+
+
 def test_the_command_line_changes_a_single_argument_of_a_file(read):
     single = "trainer: {callbacks: [{class_path: ForaProbe, init_args: {seed: 3}}]}"
     words = ("--trainer.callbacks.steps=5",)

@@ -20,14 +20,11 @@ class Snapshots:
     Args:
         folder: Where they lie; made if it is not there.
         run: What the run is, in words; states of another run are not read. None reads any.
-
-    Raises:
-        ConfigError: If another process keeps its states there.
     """
 
     def __init__(self, folder: Path, run: Mapping[str, str] | None = None) -> None:
         self.folder, self.run = folder, run
-        hold(folder)
+        folder.mkdir(parents=True, exist_ok=True)
 
     def numbers(self) -> list[int]:
         """Return the numbers that are there, ascending."""
@@ -36,9 +33,13 @@ class Snapshots:
     def write(self, number: int, state: Mapping[str, Any]) -> None:
         """Write a state and force it to the disk; older ones go.
 
+        The folder is this process's own from the first state on; anybody may read.
+
         Raises:
             CheckpointError: If the disk does not take it.
+            ConfigError: If another process writes there.
         """
+        hold(self.folder)
         try:
             with whole_file(self._path(number)) as file:
                 torch.save({**state, _RUN: dict(self.run or {})}, file)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qpriv.errors import CheckpointError
+from qpriv.errors import CheckpointError, ConfigError
 from qpriv.paradigms.remote import Snapshots, SplitHost
 from qpriv.transport import (
     ConnectionLost,
@@ -20,6 +20,7 @@ from qpriv.transport import (
     decode,
     scalar,
 )
+from tests.held import held_by_another
 
 from . import parties
 from .parties import equal, hooks, line, split_guest, split_host, weights_of
@@ -245,3 +246,13 @@ def _shared_host() -> SplitHost:
     if not _hosts:
         _hosts.append(split_host("split", Path(tempfile.mkdtemp()), ROUNDS))
     return _hosts[0]
+
+
+def test_states_are_written_by_one_process_and_read_by_any(tmp_path: Path) -> None:
+    with held_by_another(tmp_path):
+        states = Snapshots(tmp_path)
+        assert states.numbers() == []
+        with pytest.raises(ConfigError, match="is at work in this folder"):
+            states.write(1, {"round": 1})
+    states.write(1, {"round": 1})
+    assert Snapshots(tmp_path).numbers() == [1]

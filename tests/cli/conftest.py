@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from cli.main import main
@@ -35,6 +37,13 @@ def workplace(tmp_path_factory):
 
 
 @pytest.fixture
-def here(workplace, monkeypatch):
-    monkeypatch.chdir(workplace)
-    return workplace
+def here(workplace, tmp_path_factory, monkeypatch):
+    """A folder of the test's own in which those runs lie; what it leaves there no other test sees."""
+    folder = tmp_path_factory.mktemp("here")
+    (folder / "runs").mkdir()
+    shutil.copytree(workplace / "runs" / "latest", folder / "runs" / "latest", symlinks=True)
+    for run in (workplace / "runs").iterdir():
+        if run.name != "latest":
+            (folder / "runs" / run.name).symlink_to(run)
+    monkeypatch.chdir(folder)
+    return folder

@@ -91,17 +91,17 @@ MISTAKES = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def bad_inputs(workplace):
+@pytest.fixture(autouse=True)
+def bad_inputs(here):
     """Broken data, checkpoints and configurations in the folder the commands run in."""
     for name, content in (("page", "<!DOCTYPE html>"), ("cut", '[{"qid": 1, "img_name": "a')):
-        (workplace / name).mkdir()
-        (workplace / name / "train.json").write_text(content)
-    (workplace / "empty").mkdir()
-    slake.write_release(workplace / "release")
-    with zipfile.ZipFile(workplace / "slip.zip", "w") as archive:
+        (here / name).mkdir()
+        (here / name / "train.json").write_text(content)
+    (here / "empty").mkdir()
+    slake.write_release(here / "release")
+    with zipfile.ZipFile(here / "slip.zip", "w") as archive:
         archive.writestr("../train.json", "[]")
-    (workplace / "data.tar.gz").write_bytes(b"\x1f\x8b0")
+    (here / "data.tar.gz").write_bytes(b"\x1f\x8b0")
 
 
 def test_there_are_fifty():

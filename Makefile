@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # a second run with an unchanged pyproject.toml installs nothing
 READY := $(VENV)/.installed
 # the tests' models are small: a process a core, each of one thread, ends soonest
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 4
 
 .PHONY: demo docvqa test test-slow test-report ci study lint clean
 
@@ -27,14 +27,15 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow"
+	$(PYTEST) --dist loadfile -m "not slow"
 
 # what document models memorise, at three resolutions; stopped, it goes on where it was
 docvqa: $(READY)
 	$(BIN)/qpriv study documents --jobs 2
 
+# kills, parties that are processes, long commands: about a quarter of an hour
 test-slow: $(READY)
-	$(BIN)/python -m pytest -q -m slow
+	$(PYTEST) --dist worksteal -m slow
 
 # the report as readers see it, in a headless Chromium; the screenshots stay to be looked at
 test-report: $(READY)

@@ -15,11 +15,11 @@ from callbacks.media import picture_grid, save_picture
 from callbacks.probe import Probe, Visit
 from callbacks.sides import Sides
 from qpriv.attacks.detector import SplitGuard
-from qpriv.attacks.fsha import Fsha, HijackTraining
+from qpriv.attacks.fsha import Fsha, HijackTraining, PilotKind, PublicScenes
 from qpriv.attacks.hijacking import HijackedClient, HijackingServer, hijacked_client
-from qpriv.attacks.observation import Observation, observe, scenes
+from qpriv.attacks.observation import Observation, Scenes, observe, public_client, scenes
 from qpriv.attacks.query import QueryAccess
-from qpriv.attacks.reconstruction import Floors, reconstruction_report
+from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
 from qpriv.attacks.residual import residual_report
 from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
@@ -41,21 +41,28 @@ class FshaProbe(Probe):
     the server's place. Twin and attacker are carried over from epoch to epoch. The attack needs
     thousands of steps: give it few at each of many epoch ends, or many in a ``qpriv attack``.
 
-    Figures are ``attack/fsha/<name>`` with the names of `reconstruction_report` and
-    `residual_report`, and what the client would notice: ``task_accuracy``, how often the twin's
-    answers to unseen samples are right, beside ``task_accuracy_honest``, the victim's; with
-    ``detector``, ``splitguard_score`` (near 1 for an honest server).
+    Figures are ``attack/fsha/<name>`` with the names of `reconstruction_report`,
+    `residual_report` and `reidentification_report`, and what the client would notice:
+    ``task_accuracy``, how often the twin's answers to unseen samples are right, beside
+    ``task_accuracy_honest``, the victim's; with ``detector``, ``splitguard_score`` (near 1 for an
+    honest server). Those of the published pilot are ``attack/fsha_convolution/<name>``.
 
     Args:
         max_samples: Private scenes to reconstruct, and samples to answer.
         auxiliary_samples: Public scenes the attacker trains on.
+        pilot: Where the server's own client starts: ``base`` as the public base model under the
+            victim's policy, the stronger attacker; ``convolution``, as published, from nothing.
         positions: Whether it knows which patches were kept.
         steps: Steps of the hijacked training at each epoch end.
         batch_size: Samples a step, of the client's and of public ones.
+        client_rate: Constant learning rate of the client; null is the peak of the victim's
+            recipe. A peak that a short fine-tune stands for a moment ruins the features of a
+            client that trains for thousands of steps, hijacked or not.
         learning_rate: Of pilot and decoder.
         critic_rate: Of the critic.
         penalty: Weight of the gradient penalty.
         noise: Spread of the noise on codes when the decoder trains.
+        sensitive_weight: How much more an error counts in a sensitive box in training.
         detector: Let the client run SplitGuard: a tenth of its batches have random labels.
         patch_size: Side of a reconstructed patch in pixels.
         max_seconds: The hijacked training stops when this time is over.
@@ -67,13 +74,16 @@ class FshaProbe(Probe):
 
     name: ClassVar[str] = "fsha"
     auxiliary_samples: int | None = 2000
+    pilot: PilotKind = "base"
     positions: Positions = "known"
     steps: int = 500
     batch_size: int = 16
-    learning_rate: float = 1e-3
-    critic_rate: float = 3e-4
+    client_rate: float | None = 3e-4
+    learning_rate: float = 3e-4
+    critic_rate: float = 1e-3
     penalty: float = 10.0
-    noise: float = 0.3
+    noise: float = 0.0
+    sensitive_weight: float = 4.0
     detector: bool = False
     patch_size: int = 8
     max_seconds: float = 1800.0
@@ -82,12 +92,20 @@ class FshaProbe(Probe):
         """Check the settings before anything is attacked."""
         super().__post_init__()
         self.at_least(auxiliary_samples=1, steps=1, batch_size=2)
+        if self.client_rate is not None and self.client_rate <= 0:
+            raise ConfigError(f"client_rate is {self.client_rate}", remedy="choose more than 0")
         self.training = HijackTraining(
             learning_rate=self.learning_rate,
             critic_rate=self.critic_rate,
             penalty=self.penalty,
             noise=self.noise,
+            sensitive_weight=self.sensitive_weight,
         )
+
+    @property
+    def figures(self) -> str:
+        """Return the name that tells the stronger attacker's figures from the published one's."""
+        return "fsha" if self.pilot == "base" else "fsha_convolution"
 
     def check(self, victim: Victim, data: AttackData) -> None:
         """Refuse cuts beyond the model's depth, and one before which nothing trains."""
@@ -117,7 +135,7 @@ class FshaProbe(Probe):
         auxiliary = scenes(model, sides.known, self.patch_size)
         truth = scenes(model, sides.private, self.patch_size)
         honest = self._right(visit, tasks)
-        with self._twin(visit, cut, auxiliary.pictures) as client:
+        with self._twin(visit, cut, self._public(visit, cut, sides.known, auxiliary)) as client:
             attack, guard = client.server.attack, client.guard
             client.train(list(visit.data.members()), self.steps, deadline=visit.deadline)
             save_state(client.state_dict(), visit.path(f"hijack-cut={cut}.pt"))
@@ -127,6 +145,10 @@ class FshaProbe(Probe):
         regions = truth.regions(seen.kept, seen.grid)
         report = reconstruction_report(restored, truth, regions, Floors.of(auxiliary))
         report += residual_report(restored, truth, seen.kept, seen.grid, auxiliary)
+        people = list(visit.data.gallery())
+        if people:
+            gallery = scenes(model, people, self.patch_size)
+            report += reidentification_report(restored, truth, gallery, regions.kept)
         report += [
             _share("task_accuracy", hijacked, tasks),
             _share("task_accuracy_honest", honest, tasks),
@@ -137,20 +159,36 @@ class FshaProbe(Probe):
             self._save_pictures(visit, cut, truth.pictures, restored)
         return [self._named(result, attack, cut, sides.origin) for result in report]
 
+    def _public(
+        self, visit: Visit, cut: int, known: Sequence[VQASample], truth: Scenes
+    ) -> PublicScenes:
+        """Return the attacker's scenes, as its pilot takes them in."""
+        if self.pilot == "convolution":
+            return PublicScenes(truth.pictures, truth.sensitive)
+        with public_client(visit.victim.model):
+            tokens = self._observe(visit, known, cut).tokens(self.positions)
+        return PublicScenes(truth.pictures, truth.sensitive, tokens)
+
     @contextmanager
-    def _twin(self, visit: Visit, cut: int, pictures: Tensor) -> Iterator[HijackedClient]:
+    def _twin(self, visit: Visit, cut: int, public: PublicScenes) -> Iterator[HijackedClient]:
         """Yield the hijacked client as the latest earlier epoch left it, or a fresh one."""
         # its own seed, not the epoch's: an attacker that is carried over stays who it is
         attack = Fsha(
+            pilot=self.pilot,
             positions=self.positions,
             training=self.training,
             patch_size=self.patch_size,
             seed=self.seed,
         )
-        server = HijackingServer(attack, pictures, visit.victim.model.num_patches, cut, self.seed)
+        server = HijackingServer(attack, public, visit.victim.model.num_patches, cut, self.seed)
         guard = SplitGuard(seed=self.seed) if self.detector else None
         with hijacked_client(
-            visit.victim, server, batch_size=self.batch_size, guard=guard, seed=self.seed
+            visit.victim,
+            server,
+            learning_rate=self.client_rate,
+            batch_size=self.batch_size,
+            guard=guard,
+            seed=self.seed,
         ) as client:
             carried = visit.earlier(f"hijack-cut={cut}.pt")
             if carried is not None:
@@ -170,10 +208,11 @@ class FshaProbe(Probe):
     def _named(self, result: Result, attack: Fsha, cut: int, origin: str) -> Result:
         return replace(
             result,
-            name=f"attack/fsha/{result.name}",
+            name=f"attack/{self.figures}/{result.name}",
             dataset=origin,
             attack={
                 **attack.threat_model.settings(),
+                "pilot": self.pilot,
                 "cut": cut,
                 "steps": attack.steps_done,
                 "short": attack.short,
@@ -187,7 +226,7 @@ class FshaProbe(Probe):
         shown = [truth[:PICTURES], restored[:PICTURES]]
         save_picture(
             visit.run_folder,
-            f"fsha-cut={cut}-{self.positions}-epoch={visit.epoch}",
+            f"{self.figures}-cut={cut}-{self.positions}-epoch={visit.epoch}",
             picture_grid(shown),
             {
                 "kind": "reconstruction",

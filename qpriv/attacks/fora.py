@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from qpriv.errors import ConfigError
 
 from .alignment import Alignment, align
-from .inverter import Inverter, TokenGrid
+from .inverter import Inverter, TokenGrid, weighted_error
 from .observation import Observation, Scenes
 from .simulator import TaskLoss
 from .threat import Positions, ThreatModel
@@ -215,12 +215,6 @@ class Fora:
             width=self.training.width,
             depth=self.training.depth,
         )
-
-
-def weighted_error(restored: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
-    """Return the mean squared error of pictures ``[B, 3, H, W]`` under weights ``[B, H, W]``."""
-    error = (restored - truth).square().mean(dim=1)
-    return (error * weights).sum() / weights.sum()
 
 
 def _rise_and_fall(step: int, steps: int) -> float:

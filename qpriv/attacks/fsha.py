@@ -6,24 +6,30 @@ a decoder, an auto-encoder of public pictures, and a critic that tells the clien
 the pilot's. The gradient it returns makes the client fool the critic: its features move into the
 pilot's space, where the decoder reads them.
 
-The gradient penalty is over the whole sample; the published code takes it per channel. A client
-of LoRA adapters on a frozen base can move its features less than one that trains from nothing.
+The published pilot is a network from nothing (``convolution``). A client of LoRA adapters on a
+frozen base cannot be led into such a space: its features move too little. Its server holds the
+public base model, though, and a pilot that starts as that (``base``) starts where the client is.
+
+The gradient penalty is over the whole sample; the published code takes it per channel.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import leaky_relu, mse_loss
+from torch.nn.functional import leaky_relu
 from torch.optim import Adam
 
 from qpriv.errors import ConfigError
 
-from .alignment import gradient_penalty
-from .inverter import Inverter, TokenGrid
+from .alignment import Aligner, gradient_penalty
+from .inverter import Inverter, TokenGrid, weighted_error
 from .observation import Observation
 from .threat import Positions, ThreatModel
+
+PilotKind = Literal["base", "convolution"]
+"""Where the pilot starts: as the public base model, or as a network from nothing."""
 
 STRONG_STEPS = 5000
 """With fewer steps than this a figure is marked as a short attacker's (10,000 as published)."""
@@ -33,12 +39,16 @@ STRONG_STEPS = 5000
 class HijackTraining:
     """How the attacker's networks are trained; the published rates are for wide networks.
 
+    The critic must be faster than the client, or it sends it away before it knows where to.
+
     Args:
         learning_rate: Of pilot and decoder, Adam (1e-5 as published).
         critic_rate: Of the critic, Adam (1e-4 as published).
         penalty: Weight of the gradient penalty (500 as published, there per channel).
         noise: Spread of the noise on codes in the decoder's training, in units of features; the
             client's features will never lie exactly where the pilot's do (0 as published).
+        sensitive_weight: How much more the decoder's error counts inside a sensitive box of the
+            attacker's own pictures (0 as published).
         width: Width of the decoder's residual network, and of critic and pilot.
         depth: Number of the decoder's transformer layers.
 
@@ -46,10 +56,11 @@ class HijackTraining:
         ConfigError: If a number is out of its range.
     """
 
-    learning_rate: float = 1e-3
-    critic_rate: float = 3e-4
+    learning_rate: float = 3e-4
+    critic_rate: float = 1e-3
     penalty: float = 10.0
-    noise: float = 0.3
+    noise: float = 0.0
+    sensitive_weight: float = 4.0
     width: int = 96
     depth: int = 1
 
@@ -58,9 +69,34 @@ class HijackTraining:
         for name in ("learning_rate", "critic_rate", "width", "depth"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="choose more than 0")
-        for name in ("penalty", "noise"):
+        for name in ("penalty", "noise", "sensitive_weight"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} is {getattr(self, name)}", remedy="choose 0 or more")
+
+
+@dataclass(frozen=True)
+class PublicScenes:
+    """The attacker's own scenes.
+
+    Args:
+        pictures: ``[m, 3, H, W]`` in [0, 1].
+        sensitive: Pixels in a sensitive box, ``[m, H, W]`` bool.
+        tokens: What the public base model sends for them under the victim's policy; None for a
+            pilot that reads pixels.
+    """
+
+    pictures: Tensor
+    sensitive: Tensor
+    tokens: TokenGrid | None = None
+
+    def __len__(self) -> int:
+        """Return the number of scenes."""
+        return len(self.pictures)
+
+    def __getitem__(self, rows: Tensor | slice) -> Self:
+        """Return some of the scenes."""
+        tokens = None if self.tokens is None else self.tokens[rows]
+        return type(self)(self.pictures[rows], self.sensitive[rows], tokens)
 
 
 class Pilot(nn.Module):
@@ -134,6 +170,7 @@ class Fsha:
     starts out of the other's reach.
 
     Args:
+        pilot: Where the pilot starts.
         positions: Whether the attacker knows which patches were kept.
         training: How its networks are trained.
         patch_size: Side of a reconstructed patch in pixels.
@@ -143,11 +180,13 @@ class Fsha:
     def __init__(
         self,
         *,
+        pilot: PilotKind = "base",
         positions: Positions = "known",
         training: HijackTraining | None = None,
         patch_size: int = 8,
         seed: int = 0,
     ) -> None:
+        self.pilot: PilotKind = pilot
         self.positions, self.training = positions, training or HijackTraining()
         self.patch_size, self.seed = patch_size, seed
         self.networks: nn.ModuleDict | None = None
@@ -158,10 +197,12 @@ class Fsha:
     @property
     def threat_model(self) -> ThreatModel:
         """Return what the attacker is granted."""
+        scenes = "in-domain scenes and their boxes"
+        based = self.pilot == "base"
         return ThreatModel(
             active=True,
-            auxiliary="in-domain pictures",
-            knows_policy=False,
+            auxiliary=f"{scenes}, through the public base model" if based else scenes,
+            knows_policy=based,
             positions=self.positions,
             access="activations, and the gradients it returns",
         )
@@ -171,34 +212,51 @@ class Fsha:
         """Return whether the attacker had too few steps for its figure to be a bound."""
         return self.steps_done < STRONG_STEPS
 
-    def step(self, private: TokenGrid, public: Tensor) -> Tensor:
+    def prepare(self, private: TokenGrid, public: PublicScenes) -> None:
+        """Make the networks, unless there are any; the more public scenes, the better they start.
+
+        Args:
+            private: The first tokens of the client that crossed, on the grid.
+            public: The attacker's scenes.
+        """
+        if self.networks is not None:
+            return
+        tokens = private.tokens[private.present]
+        self._mean, self._spread = tokens.mean(dim=0), tokens.std(dim=0).clamp(min=1e-6)
+        rows, columns = (side // self.patch_size for side in public.pictures.shape[-2:])
+        self._make((tokens.shape[1], rows, columns))
+        if public.tokens is not None:  # features are the base model's: read them linearly at once
+            assert self.networks is not None
+            grid = self._scaled(public.tokens)
+            self.networks["decoder"].normalise(grid)
+            self.networks["decoder"].fit_linear(grid, public.pictures)
+
+    def step(self, private: TokenGrid, public: PublicScenes) -> Tensor:
         """Learn from one batch that crossed, and return the gradient for it.
 
         All three gradients are taken at the same weights, as in the published code.
 
         Args:
             private: The client's tokens, on the grid.
-            public: As many pictures of the attacker's own, ``[B, 3, H, W]`` in [0, 1].
+            public: As many scenes of the attacker's own.
 
         Returns:
             Gradient of the mean critic score, ``[B, N, d]``: the client that follows it down
             fools the critic (equation 3).
         """
-        if self.networks is None:
-            self._build(private, public.shape[-2:])
+        self.prepare(private, public)
         assert self.networks is not None
         self.networks.train()
-        critic, present = self.networks["critic"], private.present.unsqueeze(-1)
-        tokens = private.tokens.detach().requires_grad_(True)
-        features = self._scaled(tokens) * present
+        critic, tokens = self.networks["critic"], private.tokens.detach().requires_grad_(True)
+        features = self._scaled(TokenGrid(tokens, private.present)).tokens
         (gradient,) = torch.autograd.grad(critic(features).mean(), tokens)
-        # a public picture is seen through the holes of a private one
-        coded = self.networks["pilot"](public) * present
+        coded = self._coded(public, private.present)
         generator = torch.Generator().manual_seed(self.seed + self.steps_done)
-        blur = self.training.noise * torch.randn(coded.shape, generator=generator)
-        self._learn_to_decode(TokenGrid(coded + blur * present, private.present), public)
+        blur = self.training.noise * torch.randn(coded.tokens.shape, generator=generator)
+        blurred = coded.tokens + blur * coded.present.unsqueeze(-1)
+        self._learn_to_decode(TokenGrid(blurred, coded.present), public)
         mix = torch.rand(len(coded), generator=generator)
-        self._learn_to_tell(features.detach(), coded.detach(), mix)
+        self._learn_to_tell(features.detach(), coded.tokens.detach(), mix)
         self.steps_done += 1
         return gradient
 
@@ -215,9 +273,7 @@ class Fsha:
         decoder = self.networks.eval()["decoder"]
         starts = range(0, len(grid), 128)
         parts = (grid[slice(start, start + 128)] for start in starts)
-        restored = [decoder(TokenGrid(self._scaled(p.tokens) * p.present.unsqueeze(-1), p.present))
-                    for p in parts]  # fmt: skip
-        return torch.cat(restored).clamp(0, 1)
+        return torch.cat([decoder(self._scaled(part)) for part in parts]).clamp(0, 1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the attacker as it is, to go on with after the next epoch."""
@@ -243,15 +299,19 @@ class Fsha:
         for optimizer, own in zip((self._coders, self._judge), state["optimizers"], strict=True):
             optimizer.load_state_dict(own)
 
-    def _scaled(self, tokens: Tensor) -> Tensor:
-        scaled: Tensor = (tokens - self._mean) / self._spread
-        return scaled
+    def _scaled(self, grid: TokenGrid) -> TokenGrid:
+        """Return tokens in units of the client's spread, zero where nothing is."""
+        scaled = (grid.tokens - self._mean) / self._spread
+        return TokenGrid(scaled * grid.present.unsqueeze(-1), grid.present)
 
-    def _build(self, private: TokenGrid, size: torch.Size) -> None:
-        tokens = private.tokens[private.present]
-        self._mean, self._spread = tokens.mean(dim=0), tokens.std(dim=0).clamp(min=1e-6)
-        rows, columns = size[0] // self.patch_size, size[1] // self.patch_size
-        self._make((tokens.shape[1], rows, columns))
+    def _coded(self, public: PublicScenes, holes: Tensor) -> TokenGrid:
+        """Return the pilot's codes of public scenes, with holes as pruning leaves them."""
+        assert self.networks is not None
+        pilot = self.networks["pilot"]
+        if public.tokens is None:  # a picture is seen through the holes of a private one
+            return TokenGrid(pilot(public.pictures) * holes.unsqueeze(-1), holes)
+        grid = self._scaled(public.tokens)
+        return TokenGrid(pilot(grid.tokens) * grid.present.unsqueeze(-1), grid.present)
 
     def _make(self, shape: tuple[int, ...]) -> None:
         self._shape = token_width, rows, columns = shape
@@ -260,7 +320,9 @@ class Fsha:
             torch.manual_seed(self.seed)
             self.networks = nn.ModuleDict(
                 {
-                    "pilot": Pilot(token_width, self.patch_size, width),
+                    "pilot": Aligner(token_width, width)
+                    if self.pilot == "base"
+                    else Pilot(token_width, self.patch_size, width),
                     "decoder": Inverter(
                         token_width,
                         (rows, columns),
@@ -275,10 +337,11 @@ class Fsha:
         self._coders = Adam(coders, self.training.learning_rate)
         self._judge = Adam(self.networks["critic"].parameters(), self.training.critic_rate)
 
-    def _learn_to_decode(self, coded: TokenGrid, public: Tensor) -> None:
+    def _learn_to_decode(self, coded: TokenGrid, public: PublicScenes) -> None:
         """Train pilot and decoder to give public pictures back (equation 1)."""
         assert self.networks is not None
-        loss = mse_loss(self.networks["decoder"](coded), public)
+        weights = 1 + self.training.sensitive_weight * public.sensitive.float()
+        loss = weighted_error(self.networks["decoder"](coded), public.pictures, weights)
         self._coders.zero_grad()
         torch.autograd.backward(loss)
         self._coders.step()

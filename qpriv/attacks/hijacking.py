@@ -9,6 +9,7 @@ figures of stealth are those of a careful attacker.
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from qpriv.paradigms.clipping import scale_gradients, square_norm
 from qpriv.paradigms.seeding import preserved_random
 
 from .detector import SplitGuard, with_random_answers
-from .fsha import Fsha
+from .fsha import Fsha, PublicScenes
 from .inverter import to_grid
 from .victim import Victim
 
@@ -35,16 +36,16 @@ class HijackingServer:
 
     Args:
         attack: The attacker.
-        pictures: Its public pictures, ``[m, 3, H, W]`` in [0, 1].
+        public: Its own scenes.
         num_patches: Number of patches ``N``.
         cut: The cut it returns gradients at.
-        seed: Seed of the draws of pictures.
+        seed: Seed of the draws of scenes.
     """
 
     def __init__(
-        self, attack: Fsha, pictures: Tensor, num_patches: int, cut: int, seed: int = 0
+        self, attack: Fsha, public: PublicScenes, num_patches: int, cut: int, seed: int = 0
     ) -> None:
-        self.attack, self.pictures = attack, pictures
+        self.attack, self.public = attack, public
         self.num_patches, self.cut, self.seed = num_patches, cut, seed
         self.transcript = Transcript()
         self.told: Sequence[Tensor] | None = None
@@ -55,9 +56,10 @@ class HijackingServer:
         message = self.transcript.select(self.cut)[-1]
         tokens = to_grid(self.transcript.image_rows(self.cut), self.told, self.num_patches)
         drawn = torch.Generator().manual_seed(self.seed + self.attack.steps_done)
-        public = self.pictures[torch.randint(len(self.pictures), (len(tokens),), generator=drawn)]
+        rows = torch.randint(len(self.public), (len(tokens),), generator=drawn)
+        self.attack.prepare(tokens, self.public)
         with torch.enable_grad():  # hooks of a backward pass run without
-            crafted = self.attack.step(tokens, public)
+            crafted = self.attack.step(tokens, self.public[rows])
         returned = torch.zeros_like(gradient)
         for row, (start, stop) in enumerate(message.spans):
             places = real[row].nonzero()[start:stop, 0]
@@ -74,6 +76,7 @@ class HijackedClient:
         victim: Whose model, policy and recipe it shares.
         adapter: The adapter it trains; the only active one.
         server: The hijacking server.
+        learning_rate: Its constant learning rate; None is the recipe's peak.
         batch_size: Samples of one step.
         guard: The client's detector, or None.
         seed: Seed of the order of the samples.
@@ -85,6 +88,7 @@ class HijackedClient:
         adapter: str,
         server: HijackingServer,
         *,
+        learning_rate: float | None = None,
         batch_size: int = 16,
         guard: SplitGuard | None = None,
         seed: int = 0,
@@ -92,12 +96,14 @@ class HijackedClient:
         self.victim, self.adapter, self.server = victim, adapter, server
         self.batch_size, self.guard, self.seed = batch_size, guard, seed
         self.trained = [p for p in victim.model.parameters() if p.requires_grad]
-        self.optimizer = victim.recipe.optimizer(self.trained)
+        recipe = victim.recipe
+        rate = recipe.learning_rate if learning_rate is None else learning_rate
+        self.optimizer = replace(recipe, learning_rate=rate).optimizer(self.trained)
 
     def train(
         self, samples: Sequence[VQASample], steps: int, *, deadline: float = float("inf")
     ) -> None:
-        """Take some more steps; the learning rate stays at the recipe's peak.
+        """Take some more steps.
 
         Args:
             samples: The client's own training set.
@@ -169,6 +175,7 @@ def hijacked_client(
     victim: Victim,
     server: HijackingServer,
     *,
+    learning_rate: float | None = None,
     batch_size: int = 16,
     guard: SplitGuard | None = None,
     seed: int = 0,
@@ -182,5 +189,11 @@ def hijacked_client(
         torch.manual_seed(seed)
         with torch.enable_grad():
             yield HijackedClient(
-                victim, adapter, server, batch_size=batch_size, guard=guard, seed=seed
+                victim,
+                adapter,
+                server,
+                learning_rate=learning_rate,
+                batch_size=batch_size,
+                guard=guard,
+                seed=seed,
             )

@@ -174,6 +174,12 @@ class Inverter(nn.Module):
         self.linear.bias.copy_(bias)
 
 
+def weighted_error(restored: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
+    """Return the mean squared error of pictures ``[B, 3, H, W]`` under weights ``[B, H, W]``."""
+    error = (restored - truth).square().mean(dim=1)
+    return (error * weights).sum() / weights.sum()
+
+
 def ridge(inputs: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
     """Return weight ``[t, d]`` and bias ``[t]`` of the ridge regression of targets on inputs.
 

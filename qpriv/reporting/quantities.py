@@ -73,7 +73,7 @@ ATTACK_QUANTITIES = (
     Quantity("attack/fora/ssim", "SSIM, whole image", leading=False),
     *(
         each
-        for attack in ("fora_substitute", "sdar")
+        for attack in ("fora_substitute", "sdar", "fsha", "fsha_convolution")
         for each in (
             Quantity(f"attack/{attack}/psnr_sensitive", "PSNR in the face box, dB"),
             Quantity(
@@ -85,6 +85,19 @@ ATTACK_QUANTITIES = (
             Quantity(f"attack/{attack}/psnr", "PSNR, whole image, dB"),
             Quantity(f"attack/{attack}/recovered_share", "Recovered share, whole image"),
             Quantity(f"attack/{attack}/reid_top1", "Re-identified, top 1"),
+        )
+    ),
+    *(
+        each
+        for attack in ("fsha", "fsha_convolution")
+        for each in (
+            Quantity(f"attack/{attack}/task_accuracy", "Accuracy of the hijacked twin"),
+            Quantity(f"attack/{attack}/task_accuracy_honest", "Accuracy of the honest victim"),
+            Quantity(
+                f"attack/{attack}/splitguard_score",
+                "SplitGuard's score",
+                "near 1 for an honest server",
+            ),
         )
     ),
     Quantity("attack/membership/auc", "AUC, shadow models", "0.5 is guessing, 1 is certainty"),
@@ -130,8 +143,10 @@ _ATTACKS = {
     "fora": "Image reconstruction (FORA)",
     "fora_substitute": "Image reconstruction (FORA, substitute client)",
     "fsha": "Feature-space hijacking (FSHA)",
+    "fsha_convolution": "Feature-space hijacking (FSHA, published pilot)",
     "gradient": "Gradient inversion (DLG, iDLG)",
     "membership": "Membership inference",
+    "sdar": "Image reconstruction (SDAR)",
     "side_channel": "Side channel: counts and sizes alone",
 }
 

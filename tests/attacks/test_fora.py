@@ -7,8 +7,15 @@ import torch
 from torch import Tensor
 
 from qpriv.attacks.alignment import Alignment
-from qpriv.attacks.fora import STRONG_STEPS, Fora, Training, weighted_error
-from qpriv.attacks.inverter import Inverter, TokenGrid, ridge, to_grid, to_patches
+from qpriv.attacks.fora import STRONG_STEPS, Fora, Training
+from qpriv.attacks.inverter import (
+    Inverter,
+    TokenGrid,
+    ridge,
+    to_grid,
+    to_patches,
+    weighted_error,
+)
 from qpriv.attacks.observation import Observation, Scenes
 from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
 from qpriv.boundary import Direction, Kind, Transcript

@@ -1,6 +1,7 @@
 """One step of the hijacker against the paper's, sample by sample; and where it leads a client."""
 
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,15 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from qpriv.attacks.detector import SplitGuard
-from qpriv.attacks.fsha import STRONG_STEPS, FeatureCritic, Fsha, HijackTraining, Pilot
+from qpriv.attacks.fsha import (
+    STRONG_STEPS,
+    FeatureCritic,
+    Fsha,
+    HijackTraining,
+    Pilot,
+    PilotKind,
+    PublicScenes,
+)
 from qpriv.attacks.inverter import TokenGrid
 from qpriv.errors import ConfigError
 from qpriv.metrics.reconstruction import psnr
@@ -17,55 +26,78 @@ GRID, PATCH, WIDTH = (4, 4), 2, 12
 CELLS = GRID[0] * GRID[1]
 
 
-def crossed(count: int, seed: int, *, holes: bool = True) -> tuple[TokenGrid, Tensor]:
-    """Return tokens of a client, and as many public pictures."""
+def crossed(count: int, seed: int, *, holes: bool = True) -> tuple[TokenGrid, PublicScenes]:
+    """Return tokens of a client, and as many public scenes."""
     generator = torch.Generator().manual_seed(seed)
-    present = torch.rand(count, CELLS, generator=generator) < (0.6 if holes else 1.1)
-    tokens = 3 * torch.randn(count, CELLS, WIDTH, generator=generator) + 1
+
+    def some_tokens() -> TokenGrid:
+        present = torch.rand(count, CELLS, generator=generator) < (0.6 if holes else 1.1)
+        tokens = 3 * torch.randn(count, CELLS, WIDTH, generator=generator) + 1
+        return TokenGrid(tokens * present.unsqueeze(-1), present)
+
+    private, public = some_tokens(), some_tokens()
     pictures = torch.rand(count, 3, GRID[0] * PATCH, GRID[1] * PATCH, generator=generator)
-    return TokenGrid(tokens * present.unsqueeze(-1), present), pictures
+    sensitive = torch.rand(pictures[:, 0].shape, generator=generator) < 0.3
+    return private, PublicScenes(pictures, sensitive, public)
 
 
-def small(**settings: float) -> Fsha:
-    return Fsha(training=HijackTraining(width=12, **settings), patch_size=PATCH)  # type: ignore[arg-type]
+def small(pilot: PilotKind = "base", **settings: float) -> Fsha:
+    training = HijackTraining(width=12, **settings)  # type: ignore[arg-type]
+    return Fsha(pilot=pilot, training=training, patch_size=PATCH)
+
+
+def seen_by(pilot: PilotKind, public: PublicScenes) -> PublicScenes:
+    return public if pilot == "base" else replace(public, tokens=None)
 
 
 def published_step(
-    attack: Fsha, private: TokenGrid, public: Tensor
+    attack: Fsha, private: TokenGrid, public: PublicScenes
 ) -> tuple[Tensor, nn.ModuleDict]:
     """Return gradient and networks after one step, a sample at a time, as the paper writes it."""
     networks = deepcopy(attack.networks)
     pilot, decoder, critic = (networks[name] for name in ("pilot", "decoder", "critic"))
-    coders = torch.optim.Adam([*pilot.parameters(), *decoder.parameters()], 1e-3)
-    judge = torch.optim.Adam(critic.parameters(), 3e-4)
+    training = attack.training
+    coders = torch.optim.Adam([*pilot.parameters(), *decoder.parameters()], training.learning_rate)
+    judge = torch.optim.Adam(critic.parameters(), training.critic_rate)
     coders.load_state_dict(attack._coders.state_dict())
     judge.load_state_dict(attack._judge.state_dict())
     generator = torch.Generator().manual_seed(attack.seed + attack.steps_done)
     noise = torch.randn(private.tokens.shape, generator=generator)
     mix = torch.rand(len(private), generator=generator)
 
-    gradients, features, codes, errors, penalties = [], [], [], [], []
+    gradients, features, codes, errors, weights, penalties = [], [], [], [], [], []
     for row in range(len(private)):
         mask = private.present[row].float()[:, None]
         token = private.tokens[row].clone().requires_grad_(True)
         feature = (token - attack._mean) / attack._spread * mask
         gradients.append(torch.autograd.grad(critic(feature[None])[0], token)[0] / len(private))
         features.append(feature.detach())
-        code = pilot(public[row][None])[0] * mask
+        own = private.present[row] if public.tokens is None else public.tokens.present[row]
+        if public.tokens is None:
+            code = pilot(public.pictures[row][None])[0]
+        else:
+            token = (public.tokens.tokens[row] - attack._mean) / attack._spread
+            code = pilot(token * own.float()[:, None])
+        code = code * own.float()[:, None]
         codes.append(code.detach())
-        seen = TokenGrid((code + 0.3 * noise[row] * mask)[None], private.present[row][None])
-        errors.append((decoder(seen)[0] - public[row]).square().mean())
+        seen = TokenGrid(
+            (code + training.noise * noise[row] * own.float()[:, None])[None], own[None]
+        )
+        weight = 1 + training.sensitive_weight * public.sensitive[row].float()
+        missed = (decoder(seen)[0] - public.pictures[row]).square().mean(dim=0)
+        errors.append((missed * weight).sum())
+        weights.append(weight.sum())
     for feature, code, share in zip(features, codes, mix, strict=True):
         point = ((1 - share) * code + share * feature).requires_grad_(True)
         (slope,) = torch.autograd.grad(critic(point[None])[0], point, create_graph=True)
         penalties.append((slope.square().sum().sqrt() - 1) ** 2)
     for optimizer, loss in (
-        (coders, torch.stack(errors).mean()),
+        (coders, torch.stack(errors).sum() / torch.stack(weights).sum()),
         (
             judge,
             torch.stack([critic(code[None])[0] for code in codes]).mean()
             - torch.stack([critic(feature[None])[0] for feature in features]).mean()
-            + 10 * torch.stack(penalties).mean(),
+            + training.penalty * torch.stack(penalties).mean(),
         ),
     ):
         optimizer.zero_grad()
@@ -75,10 +107,13 @@ def published_step(
     return torch.stack(gradients), [coders, judge]
 
 
-def test_a_step_is_the_papers_sample_by_sample() -> None:
-    attack = small()
-    attack.step(*crossed(5, 0))  # networks and moments are there
+@pytest.mark.parametrize("pilot", ["base", "convolution"])
+def test_a_step_is_the_papers_sample_by_sample(pilot: PilotKind) -> None:
+    attack = small(pilot, noise=0.3)
+    private, public = crossed(5, 0)
+    attack.step(private, seen_by(pilot, public))  # networks and moments are there
     private, public = crossed(5, 1)
+    public = seen_by(pilot, public)
     gradient, optimizers = published_step(attack, private, public)
     ours = attack.step(private, public)
     assert torch.allclose(ours, gradient, rtol=1e-4, atol=1e-7)
@@ -164,6 +199,9 @@ class Digits:
         pixels = torch.tensor(bundle.images / 16, dtype=torch.float32)[order, None]
         pictures = pixels.expand(-1, 3, 8, 8).contiguous()
         self.private, self.public = pictures[:1200], pictures[1200:]
+        self.known = PublicScenes(
+            self.public, torch.zeros(self.public[:, 0].shape, dtype=torch.bool)
+        )
         self.labels = torch.tensor(bundle.target)[order][:1200]
         self.client = nn.Sequential(
             nn.Conv2d(3, 32, PATCH, stride=PATCH), nn.ReLU(), nn.Conv2d(32, WIDTH, 3, padding=1)
@@ -198,8 +236,9 @@ class Digits:
             loss.backward()
             gradient = received.grad
             if attack is not None:
-                public = self.public[torch.randint(len(self.public), (32,))]
-                gradient = attack.step(TokenGrid(sent.tokens.detach(), sent.present), public)
+                drawn = self.known[torch.randint(len(self.public), (32,))]
+                own = TokenGrid(sent.tokens.detach(), sent.present)
+                gradient = attack.step(own, seen_by(attack.pilot, drawn))
             sent.tokens.backward(gradient)
             self.guard.observe(self.client[0].weight.grad, fake=fake)
             if not fake:
@@ -230,8 +269,9 @@ def test_guard_tells_a_hijacker_from_an_honest_server() -> None:
     assert honest.accuracy() > 0.9 > 0.5 > hijacked.accuracy()
 
 
-def hijacker() -> Fsha:
-    return Fsha(training=HijackTraining(width=12, critic_rate=1e-3), patch_size=PATCH)
+def hijacker(pilot: PilotKind = "convolution") -> Fsha:
+    training = HijackTraining(width=12, learning_rate=1e-3, noise=0.3)
+    return Fsha(pilot=pilot, training=training, patch_size=PATCH)
 
 
 @pytest.mark.slow
@@ -243,3 +283,35 @@ def test_hijacked_client_is_read_better_and_better() -> None:
         figures.append(world.psnr(attack))
     assert figures == sorted(figures)
     assert figures[-1] > world.floor()
+
+
+class AdaptedDigits(Digits):
+    """A client that trains an adapter of rank 2 on a frozen base which everybody holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = self.client.requires_grad_(False)
+        down, up = nn.Conv2d(WIDTH, 2, 1), nn.Conv2d(2, WIDTH, 1)
+        nn.init.zeros_(up.weight)
+        self.client = nn.Sequential(down, up)
+        self.optimizers[0] = torch.optim.Adam(self.client.parameters(), 1e-3)
+        with torch.no_grad():
+            self.known = replace(self.known, tokens=self.sent(self.public))
+
+    def sent(self, pictures: Tensor) -> TokenGrid:
+        cells = self.base(pictures)
+        tokens = (cells + self.client(cells)).flatten(2).transpose(1, 2)
+        return TokenGrid(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool))
+
+
+def test_a_client_of_adapters_is_read_through_the_base_and_not_through_a_pilot_from_nothing() -> (
+    None
+):
+    figures = {}
+    for pilot in ("base", "convolution"):
+        world = AdaptedDigits()
+        attack = hijacker(pilot)
+        world.train(100, attack)
+        figures[pilot] = world.psnr(attack)
+    assert figures["base"] > world.floor() + 2
+    assert figures["base"] > figures["convolution"] + 2

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from qpriv.attacks.detector import SplitGuard
-from qpriv.attacks.fsha import Fsha, HijackTraining
+from qpriv.attacks.fsha import Fsha, HijackTraining, PublicScenes
 from qpriv.attacks.hijacking import HijackingServer, hijacked_client
 from qpriv.attacks.inverter import to_grid
 from qpriv.boundary import Crossing, Kind, Transcript
@@ -16,11 +16,13 @@ from tests.tiny_models import NUM_PATCHES, random_samples
 
 CUT = 4
 PICTURES = torch.rand(8, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+PUBLIC = PublicScenes(PICTURES, torch.zeros(8, 64, 64, dtype=torch.bool))
 
 
 def server(positions: str = "known") -> HijackingServer:
-    attack = Fsha(positions=positions, training=HijackTraining(width=8))  # type: ignore[arg-type]
-    return HijackingServer(attack, PICTURES, NUM_PATCHES, CUT)
+    training = HijackTraining(width=8)
+    attack = Fsha(pilot="convolution", positions=positions, training=training)  # type: ignore[arg-type]
+    return HijackingServer(attack, PUBLIC, NUM_PATCHES, CUT)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def test_image_tokens_get_the_attackers_gradient_and_text_none(victim) -> None:
     crossed, bent, decision = backward(victim, hijacker)
     tokens = to_grid(crossed.image_rows(CUT), decision.kept, NUM_PATCHES)
     drawn = torch.Generator().manual_seed(0)
-    public = PICTURES[torch.randint(8, (3,), generator=drawn)]
+    public = PUBLIC[torch.randint(8, (3,), generator=drawn)]
     crafted = server().attack.step(tokens, public)
     expected = [crafted[row][kept] for row, kept in enumerate(decision.kept)]
     size = torch.cat(honest.rows(CUT, Kind.GRADIENT)).norm()
@@ -107,3 +109,5 @@ def test_client_follows_its_recipe_and_a_deadline_stops_it(victim) -> None:
         client.train(random_samples(6), 5, deadline=0.0)
         assert client.server.attack.steps_done == 2
         assert not victim.model.training
+    with hijacked_client(victim, server(), learning_rate=1e-5, batch_size=4) as client:
+        assert client.optimizer.defaults["lr"] == 1e-5

@@ -30,6 +30,18 @@ def test_attacker_is_carried_over_epochs_and_leaves_no_trace(tmp_path) -> None:
     assert [entry["kind"] for entry in media] == ["reconstruction"] * 2
 
 
+def test_the_published_pilot_has_figures_of_its_own(tmp_path) -> None:
+    for pilot in ("base", "convolution"):
+        probe = FshaProbe(**QUICK, pilot=pilot, on_error="stop")
+        probe.run_once(TinyVictim(), TinyData(), tmp_path, 0)
+    results = {r.name: r for r in read_results(tmp_path / "results.jsonl")}
+    strong = results["attack/fsha/psnr"]
+    published = results["attack/fsha_convolution/psnr"]
+    assert strong.attack["knows_policy"] is True and "base model" in strong.attack["auxiliary"]
+    assert published.attack["knows_policy"] is False
+    assert strong.attack["pilot"] == "base" != published.attack["pilot"]
+
+
 def test_detector_reports_what_it_rests_on(tmp_path) -> None:
     probe = FshaProbe(**QUICK, detector=True, on_error="stop")
     results = probe.run_once(TinyVictim(cuts=(2, 6)), TinyData(), tmp_path, 0)
@@ -38,7 +50,9 @@ def test_detector_reports_what_it_rests_on(tmp_path) -> None:
     assert score.attack["cut"] == 2  # gradients that leave a U-shaped server cross there
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"batch_size": 1}, {"penalty": -1.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"batch_size": 1}, {"penalty": -1.0}, {"client_rate": 0.0}]
+)
 def test_impossible_settings_are_refused(wrong) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         FshaProbe(**wrong)

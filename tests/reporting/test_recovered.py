@@ -14,7 +14,8 @@ def figure(name, value, epoch=1, **attack):
 
 
 FLOORS = [
-    figure(f"{attack}/floor_mean_face", 14.0) for attack in ("fora", "fora_substitute", "sdar")
+    figure(f"{attack}/floor_mean_face", 14.0)
+    for attack in ("fora", "fora_substitute", "sdar", "fsha")
 ]
 
 
@@ -24,12 +25,15 @@ def test_shares_lie_between_the_floor_and_the_true_client():
         figure("fora/psnr_sensitive", 22.0),
         figure("fora_substitute/psnr_sensitive", 18.0),
         figure("sdar/psnr_sensitive", 13.0),
+        figure("fsha/psnr_sensitive", 24.0),
     ]
     shares = {share.name: share for share in recovered_shares(rows)}
     weaker = shares["attack/fora_substitute/recovered_share_sensitive"]
     assert weaker.value == 0.5 and weaker.ci is None and weaker.unit == ""
     assert weaker.attack["cut"] == 4
     assert shares["attack/sdar/recovered_share_sensitive"].value == pytest.approx(-1 / 8)
+    # a hijacked client may be read better than the true one
+    assert shares["attack/fsha/recovered_share_sensitive"].value == pytest.approx(10 / 8)
 
 
 @pytest.mark.parametrize(

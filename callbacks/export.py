@@ -19,6 +19,10 @@ class Exportable(Protocol):
         """Write it under ``folder``."""
         ...
 
+    def how_to_load(self, folder: Path) -> str:
+        """Return what a person does with what lies there."""
+        ...
+
 
 class Export(L.Callback):
     """Calls the module's ``export`` whenever the checkpoint callback has found a better epoch.
@@ -39,7 +43,7 @@ class Export(L.Callback):
         self._export_if_better(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Export the last epoch if it is the best, or if nothing was exported at all.
+        """Export the last epoch if it is the best, or if nothing was; say how to load it.
 
         Not when the training ends: a run that is killed between its last checkpoint and its
         export has nothing left to train when it goes on, and no training that could end.
@@ -47,6 +51,9 @@ class Export(L.Callback):
         self._export_if_better(trainer, pl_module)
         if self._best is None:
             self._export(trainer, pl_module)
+        # by the process that has trained: ddp_spawn's own has no model
+        if trainer.is_global_zero and isinstance(pl_module, Exportable):
+            print(pl_module.how_to_load(self._target(trainer)))
 
     def state_dict(self) -> dict[str, float | None]:
         """Return the score of what was exported."""
@@ -67,7 +74,7 @@ class Export(L.Callback):
     def _export(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         if not trainer.is_global_zero or not isinstance(module, Exportable):
             return
-        target = Path(self.folder or trainer.default_root_dir)
+        target = self._target(trainer)
         draft = target / ".export"
         shutil.rmtree(draft, ignore_errors=True)
         try:
@@ -84,3 +91,6 @@ class Export(L.Callback):
                 where=str(target),
                 remedy="free space or make the folder writable; the checkpoints are intact",
             ) from error
+
+    def _target(self, trainer: L.Trainer) -> Path:
+        return Path(self.folder or trainer.default_root_dir)

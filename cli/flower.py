@@ -21,7 +21,7 @@ from qpriv.paradigms.weights import load_weights, named_weights
 
 from .guests import ClientData
 from .parties import PartyCLI, steps_of
-from .training import quiet
+from .telling import quiet
 
 # behind `qpriv.paradigms.flower`, which says what to do where Flower is missing
 from flwr.app import ArrayRecord, Context, Message  # isort: skip

@@ -20,7 +20,8 @@ from qpriv.paradigms.weights import load_weights, named_weights
 from qpriv.transport import SERVER_NAME, Identity
 
 from .parser import reading
-from .training import check_yaml, config_name, quiet, shipped
+from .telling import quiet
+from .training import check_yaml, config_name, shipped
 
 MIB = 2**20
 

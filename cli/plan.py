@@ -23,7 +23,8 @@ from qpriv.planning import Plan, make_plan
 
 from .parser import BriefParser
 from .run_folder import RunOptions
-from .training import check_yaml, quiet, shipped
+from .telling import quiet
+from .training import check_yaml, shipped
 
 
 class _Parsed(LightningCLI):

@@ -104,16 +104,18 @@ class SaveRunConfig(SaveConfigCallback):
     ) -> None:
         super().__init__(parser, config, overwrite=True, save_to_log_dir=False)
         self.folder = Path(folder)
+        self.text = parser.dump(config, skip_none=False)
+        # a parser cannot be pickled, and ddp_spawn sends callbacks to the processes it starts
+        del self.parser, self.config
 
     def save_config(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Take the folder and write the settings; called on the first process only."""
         hold(self.folder)
-        text = self.parser.dump(self.config, skip_none=False)
         path = self.folder / SETTINGS
         if path.exists():
             path = path.with_name(f"config-{time.strftime('%Y%m%d-%H%M%S')}.yaml")
-        write_whole(path, text.encode())
-        settings = yaml.safe_load(text)
+        write_whole(path, self.text.encode())
+        settings = yaml.safe_load(self.text)
         for logger in trainer.loggers:
             logger.log_hyperparams(settings)
 

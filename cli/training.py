@@ -1,9 +1,6 @@
 """``qpriv fit | validate | test | predict | attack``: LightningCLI by its public keywords."""
 
-import logging
-import os
-import sys
-import warnings
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
-from tqdm import tqdm
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 # the imports let a configuration name these classes without their modules
 import callbacks  # noqa: F401
@@ -24,15 +21,15 @@ import qpriv.pruning.controls
 import qpriv.pruning.policy  # noqa: F401
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.inventory import Inventory
-from lightning_modules.base import TrainedOnly
-from qpriv.errors import CheckpointError, ConfigError
+from qpriv.errors import CheckpointError, ConfigError, QprivError
 
 from .attack import AttackTrainer
-from .errors import Terminated, typed
+from .errors import LostProcessError, Terminated, typed
 from .loggers import refuse_open
 from .parser import reading
 from .run import SaveRunConfig, loggers, mark_latest, standard_callbacks
 from .run_folder import Run, RunOptions, open_run
+from .telling import TellEverywhere, quiet
 
 CONFIGS = Path(__file__).parent / "configs"
 
@@ -92,8 +89,8 @@ class QprivCLI(LightningCLI):
             self.save_config_kwargs = {"folder": str(self.run.folder)}
             if self.subcommand == "fit":
                 standard = standard_callbacks(options.run, self.model, self.run.folder)
-                self.trainer_defaults["callbacks"] = [Inventory(), *standard]
-        refuse_spawned(given.strategy)
+                self.trainer_defaults["callbacks"] = [TellEverywhere(), Inventory(), *standard]
+        refuse_forked(given.strategy)
         kwargs["plugins"] = [AtomicCheckpointIO(), *_as_list(given.plugins)]
         try:
             return super().instantiate_trainer(**kwargs)
@@ -111,8 +108,6 @@ class QprivCLI(LightningCLI):
         """Let later stages find this run by its name."""
         if self.trainer.is_global_zero and not getattr(self.trainer, "fast_dev_run", False):
             mark_latest(self.run.folder)
-            if isinstance(self.model, TrainedOnly):
-                print(self.model.how_to_load(self.run.folder))
 
 
 def run(words: Sequence[str]) -> None:
@@ -126,6 +121,12 @@ def run(words: Sequence[str]) -> None:
         _run(words)
     except SIGTERMException:
         raise Terminated from None
+    except ProcessRaisedException as error:
+        raise _told_by_a_process(error) from error
+    except ProcessExitedException as error:
+        raise LostProcessError(
+            "a process of this run died", remedy="what was finished is kept"
+        ) from error
     except SystemExit as leaving:
         # the trainer has stopped cleanly at Ctrl-C, and leaves with a code of its own
         if leaving.code == 1:
@@ -153,65 +154,24 @@ def _run(words: Sequence[str]) -> None:
     )
 
 
-def refuse_spawned(strategy: object) -> None:
-    """Refuse strategies whose trained model is gone with the processes that trained it.
+def refuse_forked(strategy: object) -> None:
+    """Refuse strategies that copy a process in which threads are running.
 
     Raises:
         ConfigError: If it is one of them.
     """
-    if isinstance(strategy, str) and strategy.startswith(("ddp_spawn", "ddp_fork", "ddp_notebook")):
+    if isinstance(strategy, str) and strategy.startswith(("ddp_fork", "ddp_notebook")):
         raise ConfigError(
-            f"{strategy} leaves the trained model in processes that end",
+            f"{strategy} copies a process whose threads stay behind, and may wait for them for ever",
             where="--trainer.strategy",
-            remedy="use ddp, which starts the command once more for each process",
+            remedy="use ddp or ddp_spawn, which start new processes",
         )
 
 
-def quiet() -> None:
-    """Silence what says nothing about the run: tips, device lists, deprecations of libraries."""
-    os.environ.setdefault("WANDB_SILENT", "true")
-    tell()
-    logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
-    logging.getLogger("lightning.pytorch.utilities.rank_zero").addFilter(_is_worth_telling)
-    for pattern in (
-        r".*isinstance\(treespec, LeafSpec\).*",
-        r".*is_gradient_checkpointing.*",
-        r".*module\(s\) in eval mode at the start of training.*",
-        r".*does not have many workers.*",
-        r".*args parameter is intended to run from within Python.*",
-        r".*smaller than the logging interval.*",
-        r".*exists and is not empty.*",
-        r"MatMul8bitLt: inputs will be cast.*",
-        r".*callbacks used to create the checkpoint need to be provided.*",
-        r".*The dirpath has changed from.*",
-    ):
-        warnings.filterwarnings("ignore", message=pattern)
-
-
-def _is_worth_telling(record: logging.LogRecord) -> bool:
-    """Return whether a line is a warning, or comes from a callback and not from the trainer."""
-    own = Path(L.__file__).parent in Path(record.pathname).parents
-    return record.levelno >= logging.WARNING or not own
-
-
-def tell() -> None:
-    """Print what the suite itself logs, such as what was read and dropped, on the first process."""
-    if int(os.environ.get("LOCAL_RANK", "0")):
-        return
-    for name in ("qpriv", "callbacks", "datamodules", "lightning_modules"):
-        suite = logging.getLogger(name)
-        suite.setLevel(logging.INFO)
-        if not suite.handlers:
-            suite.addHandler(_Told())
-
-
-class _Told(logging.Handler):
-    """Prints a message as it is, above a progress bar where there is one."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print a message."""
-        word = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        tqdm.write(word + self.format(record), file=sys.stderr)
+def _told_by_a_process(error: ProcessRaisedException) -> Exception:
+    """Return the mistake that a process of ``ddp_spawn`` ended with, or the error as it came."""
+    found = re.findall(r"^(?:qpriv|cli)\.errors\.\w+: (.*)", str(error), re.MULTILINE)
+    return QprivError(found[-1]) if found else error
 
 
 def shipped(word: str) -> str:

@@ -30,6 +30,9 @@ class Scored(L.LightningModule):
         (folder / "adapter").mkdir()
         (folder / "adapter" / "weights.txt").write_text(str(self.layer.weight.item()))
 
+    def how_to_load(self, folder):
+        return f"read {folder / 'adapter' / 'weights.txt'}"
+
 
 def fit(folder, epochs, monitor="score"):
     module = Scored()
@@ -50,8 +53,9 @@ def fit(folder, epochs, monitor="score"):
     return module
 
 
-def test_every_new_best_is_exported_with_its_own_weights(tmp_path):
+def test_every_new_best_is_exported_with_its_own_weights(tmp_path, capsys):
     module = fit(tmp_path, 4)
+    assert capsys.readouterr().out.count(f"read {tmp_path / 'adapter' / 'weights.txt'}") == 1
     assert len(module.exported) == 3  # epochs 0, 1 and 3
     assert float((tmp_path / "adapter" / "weights.txt").read_text()) == module.layer.weight.item()
 

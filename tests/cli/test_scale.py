@@ -7,7 +7,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 
 from callbacks import SensitivityProbe
 from cli.main import main
-from cli.training import CONFIGS, refuse_spawned
+from cli.training import CONFIGS, refuse_forked
 from qpriv.errors import ConfigError
 
 SCALE = sorted(path.stem for path in (CONFIGS / "scale").glob("*.yaml"))
@@ -39,8 +39,9 @@ def test_a_probe_refuses_sharded_weights(monkeypatch):
         SensitivityProbe().on_fit_start(trainer, L.LightningModule())
 
 
-@pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_fork_find_unused_parameters_true"])
-def test_a_strategy_whose_processes_take_the_model_along_is_refused(strategy):
-    with pytest.raises(ConfigError, match=f"{strategy} leaves the trained model"):
-        refuse_spawned(strategy)
-    refuse_spawned("ddp")
+@pytest.mark.parametrize("strategy", ["ddp_notebook", "ddp_fork_find_unused_parameters_true"])
+def test_a_strategy_that_copies_a_process_is_refused(strategy):
+    with pytest.raises(ConfigError, match=f"{strategy} copies a process"):
+        refuse_forked(strategy)
+    refuse_forked("ddp")
+    refuse_forked("ddp_spawn")

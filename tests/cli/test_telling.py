@@ -9,7 +9,7 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.utilities import rank_zero_info
 
-from cli.training import quiet
+from cli.telling import quiet
 
 TRAINER = logging.getLogger("lightning.pytorch.utilities.rank_zero")
 

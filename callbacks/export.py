@@ -19,6 +19,11 @@ class Exportable(Protocol):
         """Write it under ``folder``."""
         ...
 
+
+@runtime_checkable
+class Explained(Protocol):
+    """A module that says how to use what it wrote."""
+
     def how_to_load(self, folder: Path) -> str:
         """Return what a person does with what lies there."""
         ...
@@ -52,7 +57,7 @@ class Export(L.Callback):
         if self._best is None:
             self._export(trainer, pl_module)
         # by the process that has trained: ddp_spawn's own has no model
-        if trainer.is_global_zero and isinstance(pl_module, Exportable):
+        if trainer.is_global_zero and isinstance(pl_module, Explained):
             print(pl_module.how_to_load(self._target(trainer)))
 
     def state_dict(self) -> dict[str, float | None]:

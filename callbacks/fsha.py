@@ -37,21 +37,24 @@ class FshaProbe(Probe):
     """Hijacks a twin of the client and reconstructs private scenes from what it sends.
 
     An active server would ruin the training it is meant to measure, so the attack has a client
-    of its own: a fresh adapter, trained by the victim's recipe on the victim's data, with FSHA in
-    the server's place. Twin and attacker are carried over from epoch to epoch. The attack needs
-    thousands of steps: give it few at each of many epoch ends, or many in a ``qpriv attack``.
+    of its own: a fresh adapter, trained by the victim's recipe, but for the learning rate, on the
+    victim's data, with FSHA in the server's place. Twin and attacker are carried over from epoch
+    to epoch of a fit; a ``qpriv attack`` begins anew.
 
     Figures are ``attack/fsha/<name>`` with the names of `reconstruction_report`,
     `residual_report` and `reidentification_report`, and what the client would notice:
     ``task_accuracy``, how often the twin's answers to unseen samples are right, beside
     ``task_accuracy_honest``, the victim's; with ``detector``, ``splitguard_score`` (near 1 for an
-    honest server). Those of the published pilot are ``attack/fsha_convolution/<name>``.
+    honest server). Those of the published pilot are ``attack/fsha_convolution/<name>``, those of
+    the control ``attack/fsha_control/<name>``.
 
     Args:
         max_samples: Private scenes to reconstruct, and samples to answer.
         auxiliary_samples: Public scenes the attacker trains on.
         pilot: Where the server's own client starts: ``base`` as the public base model under the
             victim's policy, the stronger attacker; ``convolution``, as published, from nothing.
+        control: Return the honest gradient and learn all the same: what the attacker reads then
+            is not the hijacking's doing.
         positions: Whether it knows which patches were kept.
         steps: Steps of the hijacked training at each epoch end.
         batch_size: Samples a step, of the client's and of public ones.
@@ -75,6 +78,7 @@ class FshaProbe(Probe):
     name: ClassVar[str] = "fsha"
     auxiliary_samples: int | None = 2000
     pilot: PilotKind = "base"
+    control: bool = False
     positions: Positions = "known"
     steps: int = 500
     batch_size: int = 16
@@ -104,7 +108,9 @@ class FshaProbe(Probe):
 
     @property
     def figures(self) -> str:
-        """Return the name that tells the stronger attacker's figures from the published one's."""
+        """Return the name that tells the stronger attacker's figures from the others'."""
+        if self.control:
+            return "fsha_control"
         return "fsha" if self.pilot == "base" else "fsha_convolution"
 
     def check(self, victim: Victim, data: AttackData) -> None:
@@ -137,6 +143,7 @@ class FshaProbe(Probe):
         honest = self._right(visit, tasks)
         with self._twin(visit, cut, self._public(visit, cut, sides.known, auxiliary)) as client:
             attack, guard = client.server.attack, client.guard
+            rate = float(client.optimizer.defaults["lr"])
             client.train(list(visit.data.members()), self.steps, deadline=visit.deadline)
             save_state(client.state_dict(), visit.path(f"hijack-cut={cut}.pt"))
             hijacked = self._right(visit, tasks)
@@ -157,7 +164,7 @@ class FshaProbe(Probe):
             report.append(_score(guard))
         if self.log_private:
             self._save_pictures(visit, cut, truth.pictures, restored)
-        return [self._named(result, attack, cut, sides.origin) for result in report]
+        return [self._named(result, attack, cut, sides.origin, rate) for result in report]
 
     def _public(
         self, visit: Visit, cut: int, known: Sequence[VQASample], truth: Scenes
@@ -180,7 +187,8 @@ class FshaProbe(Probe):
             patch_size=self.patch_size,
             seed=self.seed,
         )
-        server = HijackingServer(attack, public, visit.victim.model.num_patches, cut, self.seed)
+        patches = visit.victim.model.num_patches
+        server = HijackingServer(attack, public, patches, cut, self.seed, control=self.control)
         guard = SplitGuard(seed=self.seed) if self.detector else None
         with hijacked_client(
             visit.victim,
@@ -205,14 +213,17 @@ class FshaProbe(Probe):
         access = QueryAccess(victim.model, victim.policy, encode=victim.encode, seed=visit.seed)
         return access.score(tasks).correct
 
-    def _named(self, result: Result, attack: Fsha, cut: int, origin: str) -> Result:
+    def _named(self, result: Result, attack: Fsha, cut: int, origin: str, rate: float) -> Result:
         return replace(
             result,
             name=f"attack/{self.figures}/{result.name}",
             dataset=origin,
             attack={
                 **attack.threat_model.settings(),
+                "active": not self.control,
                 "pilot": self.pilot,
+                "client_rate": rate,
+                "client_batch_size": self.batch_size,
                 "cut": cut,
                 "steps": attack.steps_done,
                 "short": attack.short,

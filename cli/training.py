@@ -1,6 +1,7 @@
 """``qpriv fit | validate | test | predict | attack``: LightningCLI by its public keywords."""
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,12 @@ class QprivCLI(LightningCLI):
             refuse_open(listed)
             kwargs["logger"] = [*own, *listed] or False
             self.save_config_kwargs = {"folder": str(self.run.folder)}
+            always: list[L.Callback] = [TellEverywhere()]
             if self.subcommand == "fit":
                 standard = standard_callbacks(options.run, self.model, self.run.folder)
-                self.trainer_defaults["callbacks"] = [TellEverywhere(), Inventory(), *standard]
-        refuse_forked(given.strategy)
+                always += [Inventory(), *standard]
+            self.trainer_defaults["callbacks"] = always
+        refuse_forked(given.strategy, str(self.subcommand))
         kwargs["plugins"] = [AtomicCheckpointIO(), *_as_list(given.plugins)]
         try:
             return super().instantiate_trainer(**kwargs)
@@ -122,7 +125,7 @@ def run(words: Sequence[str]) -> None:
     except SIGTERMException:
         raise Terminated from None
     except ProcessRaisedException as error:
-        raise _told_by_a_process(error) from error
+        raise told_by_a_process(str(error)) from error
     except ProcessExitedException as error:
         raise LostProcessError(
             "a process of this run died", remedy="what was finished is kept"
@@ -154,8 +157,8 @@ def _run(words: Sequence[str]) -> None:
     )
 
 
-def refuse_forked(strategy: object) -> None:
-    """Refuse strategies that copy a process in which threads are running.
+def refuse_forked(strategy: object, command: str) -> None:
+    """Refuse to copy a process in which threads are running, and to attack in a spawned one.
 
     Raises:
         ConfigError: If it is one of them.
@@ -166,12 +169,31 @@ def refuse_forked(strategy: object) -> None:
             where="--trainer.strategy",
             remedy="use ddp or ddp_spawn, which start new processes",
         )
+    if command == "attack" and isinstance(strategy, str) and strategy.startswith("ddp_spawn"):
+        raise ConfigError(
+            f"{strategy} loads the checkpoint in processes that end before it is attacked",
+            where="--trainer.strategy",
+            remedy="use ddp, which starts the command once more for each process",
+        )
 
 
-def _told_by_a_process(error: ProcessRaisedException) -> Exception:
-    """Return the mistake that a process of ``ddp_spawn`` ended with, or the error as it came."""
-    found = re.findall(r"^(?:qpriv|cli)\.errors\.\w+: (.*)", str(error), re.MULTILINE)
-    return QprivError(found[-1]) if found else error
+def told_by_a_process(text: str) -> Exception:
+    """Return the error that a process of ``ddp_spawn`` ended with, of which its traceback is left.
+
+    A mistake is a `QprivError` with the same words, an error of a file system an `OSError`.
+
+    >>> told_by_a_process("qpriv.errors.ConfigError: no GPU: say cpu")
+    QprivError('no GPU: say cpu')
+    """
+    # a traceback's own lines are indented, and so is what follows a message's first line
+    *_, (name, words) = re.findall(r"^([\w.]+)(?:: |$)(.*(?:\n[ ].*)*)", text, re.MULTILINE)
+    module, _, kind = name.rpartition(".")
+    found = getattr(sys.modules.get(module), kind, None)
+    if isinstance(found, type) and issubclass(found, QprivError):
+        return QprivError(words.strip())
+    if number := re.match(r"\[Errno (\d+)\] (.*)", words):
+        return OSError(int(number[1]), number[2])
+    return RuntimeError(f"{name}: {words}")
 
 
 def shipped(word: str) -> str:

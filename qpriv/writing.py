@@ -73,7 +73,8 @@ def append_lines(path: Path, lines: Iterable[bytes]) -> None:
 def hold(folder: Path) -> None:
     """Make a folder this process's own until it ends, however it ends.
 
-    The folder is made if it is not there. A process may hold it more than once.
+    The folder is made if it is not there. A process may hold it more than once, and the processes
+    that it starts may work there as long as it lives.
 
     Raises:
         ConfigError: If another process holds it.
@@ -91,6 +92,8 @@ def hold(folder: Path) -> None:
         file.seek(0)
         number = file.read().decode() or "of another machine"
         file.close()
+        if number == str(os.getppid()):
+            return
         if error.errno in (errno.EACCES, errno.EAGAIN):
             raise ConfigError(
                 f"process {number} is at work in this folder",

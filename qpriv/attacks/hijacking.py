@@ -1,6 +1,7 @@
 """A client whose server has turned against it: a training in which FSHA answers every batch.
 
-The client follows its recipe on its own data, with an adapter of its own beside the victim's, and
+The client follows its recipe on its own data, but for the length of the training and, where that
+asks for it, a constant learning rate; with an adapter of its own beside the victim's, and
 what it gets back at the cut is the attacker's gradient. The server's layers go on learning the
 task from what crosses, so that the answers stay as good as the hijacked features let them: the
 figures of stealth are those of a careful attacker.
@@ -40,13 +41,21 @@ class HijackingServer:
         num_patches: Number of patches ``N``.
         cut: The cut it returns gradients at.
         seed: Seed of the draws of scenes.
+        control: Let the honest gradient cross and learn all the same.
     """
 
     def __init__(
-        self, attack: Fsha, public: PublicScenes, num_patches: int, cut: int, seed: int = 0
+        self,
+        attack: Fsha,
+        public: PublicScenes,
+        num_patches: int,
+        cut: int,
+        seed: int = 0,
+        *,
+        control: bool = False,
     ) -> None:
         self.attack, self.public = attack, public
-        self.num_patches, self.cut, self.seed = num_patches, cut, seed
+        self.num_patches, self.cut, self.seed, self.control = num_patches, cut, seed, control
         self.transcript = Transcript()
         self.told: Sequence[Tensor] | None = None
         """Which patches the client says it kept; None where it says nothing."""
@@ -60,6 +69,8 @@ class HijackingServer:
         self.attack.prepare(tokens, self.public)
         with torch.enable_grad():  # hooks of a backward pass run without
             crafted = self.attack.step(tokens, self.public[rows])
+        if self.control:
+            return gradient
         returned = torch.zeros_like(gradient)
         for row, (start, stop) in enumerate(message.spans):
             places = real[row].nonzero()[start:stop, 0]
@@ -143,8 +154,7 @@ class HijackedClient:
         batch = victim.model.preprocessor(samples).to(victim.model.device)
         features = victim.encode(batch)
         decision = victim.policy.decide(features, samples)
-        known = server.attack.positions == "known" and decision.merged is None
-        server.told = decision.kept if known else None
+        server.told = decision.kept if server.attack.positions == "known" else None
         server.transcript.messages.clear()
         self.optimizer.zero_grad()
         crossing = Crossing(

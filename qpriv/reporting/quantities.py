@@ -73,7 +73,7 @@ ATTACK_QUANTITIES = (
     Quantity("attack/fora/ssim", "SSIM, whole image", leading=False),
     *(
         each
-        for attack in ("fora_substitute", "sdar", "fsha", "fsha_convolution")
+        for attack in ("fora_substitute", "sdar", "fsha", "fsha_convolution", "fsha_control")
         for each in (
             Quantity(f"attack/{attack}/psnr_sensitive", "PSNR in the face box, dB"),
             Quantity(
@@ -89,7 +89,7 @@ ATTACK_QUANTITIES = (
     ),
     *(
         each
-        for attack in ("fsha", "fsha_convolution")
+        for attack in ("fsha", "fsha_convolution", "fsha_control")
         for each in (
             Quantity(f"attack/{attack}/task_accuracy", "Accuracy of the hijacked twin"),
             Quantity(f"attack/{attack}/task_accuracy_honest", "Accuracy of the honest victim"),
@@ -143,6 +143,7 @@ _ATTACKS = {
     "fora": "Image reconstruction (FORA)",
     "fora_substitute": "Image reconstruction (FORA, substitute client)",
     "fsha": "Feature-space hijacking (FSHA)",
+    "fsha_control": "Feature-space hijacking (control: the honest gradient is returned)",
     "fsha_convolution": "Feature-space hijacking (FSHA, published pilot)",
     "gradient": "Gradient inversion (DLG, iDLG)",
     "membership": "Membership inference",

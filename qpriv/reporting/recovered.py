@@ -8,7 +8,7 @@ from qpriv.result import Result
 
 ORACLE = "fora"
 """The inverter that trains through the true client: the upper bound."""
-_WEAKER = ("fora_substitute", "sdar", "fsha", "fsha_convolution")
+_WEAKER = ("fora_substitute", "sdar", "fsha", "fsha_convolution", "fsha_control")
 """Who does not hold that client. A hijacker has a client of its own, and may come to more than 1."""
 _FLOORS = {"psnr": "floor_mean_image", "psnr_sensitive": "floor_mean_face"}
 _SAME = ("cut", "positions")

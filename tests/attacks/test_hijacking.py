@@ -7,10 +7,13 @@ import pytest
 import torch
 
 from qpriv.attacks.detector import SplitGuard
-from qpriv.attacks.fsha import Fsha, HijackTraining, PublicScenes
+from qpriv.attacks.fsha import Fsha, HijackTraining, PilotKind, PublicScenes
 from qpriv.attacks.hijacking import HijackingServer, hijacked_client
 from qpriv.attacks.inverter import to_grid
+from qpriv.attacks.observation import observe, public_client, scenes
+from qpriv.attacks.threat import Positions
 from qpriv.boundary import Crossing, Kind, Transcript
+from qpriv.metrics.reconstruction import psnr
 from tests.callbacks.victims import TinyVictim
 from tests.tiny_models import NUM_PATCHES, random_samples
 
@@ -19,10 +22,18 @@ PICTURES = torch.rand(8, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 PUBLIC = PublicScenes(PICTURES, torch.zeros(8, 64, 64, dtype=torch.bool))
 
 
-def server(positions: str = "known") -> HijackingServer:
-    training = HijackTraining(width=8)
-    attack = Fsha(pilot="convolution", positions=positions, training=training)  # type: ignore[arg-type]
-    return HijackingServer(attack, PUBLIC, NUM_PATCHES, CUT)
+def server(
+    positions: Positions = "known", pilot: PilotKind = "convolution", *, control: bool = False
+) -> HijackingServer:
+    attack = Fsha(pilot=pilot, positions=positions, training=HijackTraining(width=8))
+    public = PUBLIC
+    if pilot == "base":
+        victim, samples = TinyVictim().eval(), random_samples(8)
+        with public_client(victim.model):
+            tokens = observe(victim.model, victim.policy, samples, CUT).tokens(positions)
+        truth = scenes(victim.model, samples)
+        public = PublicScenes(truth.pictures, truth.sensitive, tokens)
+    return HijackingServer(attack, public, NUM_PATCHES, CUT, control=control)
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +122,25 @@ def test_client_follows_its_recipe_and_a_deadline_stops_it(victim) -> None:
         assert not victim.model.training
     with hijacked_client(victim, server(), learning_rate=1e-5, batch_size=4) as client:
         assert client.optimizer.defaults["lr"] == 1e-5
+
+
+@pytest.mark.parametrize("positions", ["known", "unknown"])
+def test_the_base_pilots_decoder_reads_linearly_before_it_has_learned(victim, positions) -> None:
+    hijacker = server(positions, "base")
+    known, pictures = hijacker.public.tokens, hijacker.public.pictures
+    assert known is not None
+    hijacker.attack.prepare(known, hijacker.public)
+    blind = server(positions, "base").attack
+    blind.prepare(known, replace(hijacker.public, tokens=None))  # the same networks, not fitted
+    read, guessed = (psnr(each.decode(known), pictures).mean() for each in (hijacker.attack, blind))
+    assert read > guessed + 1
+    backward(victim, hijacker)
+    assert hijacker.attack.steps_done == 1
+
+
+def test_the_control_returns_the_honest_gradient_and_learns(victim) -> None:
+    _, honest, _ = backward(victim)
+    hijacker = server(pilot="base", control=True)
+    _, same, _ = backward(victim, hijacker)
+    assert hijacker.attack.steps_done == 1
+    assert all(torch.equal(honest[name], same[name]) for name in honest)

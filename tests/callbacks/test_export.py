@@ -30,12 +30,16 @@ class Scored(L.LightningModule):
         (folder / "adapter").mkdir()
         (folder / "adapter" / "weights.txt").write_text(str(self.layer.weight.item()))
 
+
+class Explained(Scored):
+    """It says how to use what it exports."""
+
     def how_to_load(self, folder):
         return f"read {folder / 'adapter' / 'weights.txt'}"
 
 
-def fit(folder, epochs, monitor="score"):
-    module = Scored()
+def fit(folder, epochs, monitor="score", kind=Scored):
+    module = kind()
     callbacks = [Export(str(folder))]
     if monitor:
         callbacks.append(ModelCheckpoint(folder / "checkpoints", monitor=monitor, mode="max"))
@@ -54,7 +58,7 @@ def fit(folder, epochs, monitor="score"):
 
 
 def test_every_new_best_is_exported_with_its_own_weights(tmp_path, capsys):
-    module = fit(tmp_path, 4)
+    module = fit(tmp_path, 4, kind=Explained)
     assert capsys.readouterr().out.count(f"read {tmp_path / 'adapter' / 'weights.txt'}") == 1
     assert len(module.exported) == 3  # epochs 0, 1 and 3
     assert float((tmp_path / "adapter" / "weights.txt").read_text()) == module.layer.weight.item()

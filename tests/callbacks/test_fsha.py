@@ -40,6 +40,16 @@ def test_the_published_pilot_has_figures_of_its_own(tmp_path) -> None:
     assert strong.attack["knows_policy"] is True and "base model" in strong.attack["auxiliary"]
     assert published.attack["knows_policy"] is False
     assert strong.attack["pilot"] == "base" != published.attack["pilot"]
+    assert strong.attack["client_rate"] == 3e-4
+
+
+def test_the_control_is_a_passive_attacker(tmp_path) -> None:
+    probe = FshaProbe(**QUICK, control=True, client_rate=None, on_error="stop")
+    victim = TinyVictim()
+    results = probe.run_once(victim, TinyData(), tmp_path, 0)
+    (figure,) = [r for r in results if r.name == "attack/fsha_control/psnr"]
+    assert figure.attack["active"] is False
+    assert figure.attack["client_rate"] == victim.recipe.learning_rate
 
 
 def test_detector_reports_what_it_rests_on(tmp_path) -> None:

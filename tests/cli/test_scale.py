@@ -42,6 +42,9 @@ def test_a_probe_refuses_sharded_weights(monkeypatch):
 @pytest.mark.parametrize("strategy", ["ddp_notebook", "ddp_fork_find_unused_parameters_true"])
 def test_a_strategy_that_copies_a_process_is_refused(strategy):
     with pytest.raises(ConfigError, match=f"{strategy} copies a process"):
-        refuse_forked(strategy)
-    refuse_forked("ddp")
-    refuse_forked("ddp_spawn")
+        refuse_forked(strategy, "fit")
+    for command in ("fit", "attack"):
+        refuse_forked("ddp", command)
+    refuse_forked("ddp_spawn", "fit")
+    with pytest.raises(ConfigError, match="in processes that end"):
+        refuse_forked("ddp_spawn", "attack")

@@ -4,12 +4,17 @@ import logging
 import resource
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import lightning as L
+import pytest
 from lightning.pytorch.utilities import rank_zero_info
 
+from callbacks.probe import ProbeError
 from cli.telling import quiet
+from cli.training import told_by_a_process
+from qpriv.errors import ConfigError, QprivError
 
 TRAINER = logging.getLogger("lightning.pytorch.utilities.rank_zero")
 
@@ -37,3 +42,24 @@ def test_callbacks_are_heard_and_the_trainers_own_talk_is_not():
         TRAINER.removeHandler(listener)
         TRAINER.setLevel(logging.NOTSET)
     assert heard == ["fora: epoch 0, policy off: starts", "no room"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConfigError("no GPU", where="--trainer", remedy="say cpu"), QprivError),
+        (ProbeError("it failed\n  twice", where="fora", remedy="look"), QprivError),
+        (OSError(28, "No space left on device"), OSError),
+        (RuntimeError("gloo: Connection closed by peer"), RuntimeError),
+        (KeyError("cut"), RuntimeError),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_what_a_spawned_process_ended_with_is_known_from_its_traceback(error, kind):
+    try:
+        raise error
+    except Exception:
+        text = f"\n\n-- Process 1 terminated with the following error:\n{traceback.format_exc()}"
+    told = told_by_a_process(text)
+    assert type(told) is kind
+    assert str(error).splitlines()[-1] in str(told)

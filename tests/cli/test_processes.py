@@ -90,6 +90,13 @@ def test_two_processes_measure_what_one_measures(strategy: str, tmp_path: Path) 
     (alone,) = (tmp_path / "runs").glob("alone-attack-2*")
     assert figures(alone) == figures(run)
 
+    printed = qpriv(
+        tmp_path, "fit", *SETTINGS, *two, "--data.batch_size=4", "--ckpt_path=last",
+        "--trainer.max_epochs=2",
+    )  # fmt: skip
+    assert f"run folder: {run.relative_to(tmp_path)} (goes on)" in printed
+    assert {result.epoch for result in read_results(run / "results.jsonl")} == {0, 1}
+
 
 def begun(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start a command in a folder and do not wait for it."""

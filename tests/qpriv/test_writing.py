@@ -45,6 +45,12 @@ def test_a_folder_is_held_until_its_process_is_killed(tmp_path):
     assert (folder / writing.LOCK).read_text() == str(os.getpid())
 
 
+def test_a_process_may_work_where_the_one_that_started_it_does(tmp_path):
+    hold(tmp_path)
+    with held_by_another(tmp_path):
+        pass
+
+
 def test_a_disk_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
     def without(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))

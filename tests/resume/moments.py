@@ -88,6 +88,8 @@ class End:
 
 def start(args: Sequence[str], folder: Path, end: End | None) -> None:
     """Run a command in a folder, up to an end; its output goes to a file there."""
+    # whatever has started the tests, such as a job in the background, may be deaf to Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(1)
     os.chdir(folder)
     output = os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

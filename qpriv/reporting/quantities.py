@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from .recovered import HIJACKERS, WEAKER
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -73,7 +75,7 @@ ATTACK_QUANTITIES = (
     Quantity("attack/fora/ssim", "SSIM, whole image", leading=False),
     *(
         each
-        for attack in ("fora_substitute", "sdar", "fsha", "fsha_convolution", "fsha_control")
+        for attack in WEAKER
         for each in (
             Quantity(f"attack/{attack}/psnr_sensitive", "PSNR in the face box, dB"),
             Quantity(
@@ -89,7 +91,7 @@ ATTACK_QUANTITIES = (
     ),
     *(
         each
-        for attack in ("fsha", "fsha_convolution", "fsha_control")
+        for attack in HIJACKERS
         for each in (
             Quantity(f"attack/{attack}/task_accuracy", "Accuracy of the hijacked twin"),
             Quantity(f"attack/{attack}/task_accuracy_honest", "Accuracy of the honest victim"),

@@ -8,7 +8,8 @@ from qpriv.result import Result
 
 ORACLE = "fora"
 """The inverter that trains through the true client: the upper bound."""
-_WEAKER = ("fora_substitute", "sdar", "fsha", "fsha_convolution", "fsha_control")
+HIJACKERS = ("fsha", "fsha_convolution", "fsha_control")
+WEAKER = ("fora_substitute", "sdar", *HIJACKERS)
 """Who does not hold that client. A hijacker has a client of its own, and may come to more than 1."""
 _FLOORS = {"psnr": "floor_mean_image", "psnr_sensitive": "floor_mean_face"}
 _SAME = ("cut", "positions")
@@ -24,7 +25,7 @@ def recovered_shares(results: Sequence[Result]) -> Iterator[Result]:
         results: Results of one run.
     """
     found = {_key(result): result for result in results if result.value is not None}
-    for attack in _WEAKER:
+    for attack in WEAKER:
         for measure, floor_name in _FLOORS.items():
             for result in [r for r in found.values() if r.name == f"attack/{attack}/{measure}"]:
                 oracle = found.get(_key(replace(result, name=f"attack/{ORACLE}/{measure}")))

@@ -47,8 +47,9 @@ def test_a_folder_is_held_until_its_process_is_killed(tmp_path):
 
 def test_a_process_may_work_where_the_one_that_started_it_does(tmp_path):
     hold(tmp_path)
-    with held_by_another(tmp_path):
-        pass
+    with held_by_another(tmp_path) as process:
+        assert process != os.getpid()
+        assert (tmp_path / writing.LOCK).read_text() == str(os.getpid())  # it stays the first one's
 
 
 def test_a_disk_without_locks_is_told_of(tmp_path, monkeypatch, caplog):

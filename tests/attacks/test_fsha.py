@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from qpriv.attacks.detector import SplitGuard
 from qpriv.attacks.fsha import (
     STRONG_STEPS,
-    FeatureCritic,
     Fsha,
     HijackTraining,
-    Pilot,
     PilotKind,
     PublicScenes,
 )
+from qpriv.attacks.fsha_networks import FeatureCritic, Pilot
 from qpriv.attacks.inverter import TokenGrid
 from qpriv.errors import ConfigError
 from qpriv.metrics.reconstruction import psnr

@@ -23,6 +23,7 @@ COMMANDS = {
     "plan": ("cli.plan", "forecast parameters, memory, FLOPs and bytes, and say who sees what"),
     "compare": ("cli.compare", "set two runs side by side, figure by figure"),
     "merge": ("cli.merge", "make a run's adapter part of the weights it was trained on"),
+    "features": ("cli.features", "show the size of the feature cache, or clear it"),
     "dashboard": ("cli.dashboard", "describe a W&B workspace of your runs, and push it"),
     "prepare": ("cli.commands", "prepare tiny, reader, canaries: make what studies start from"),
 }

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -107,12 +108,16 @@ class FeatureCache:
 
     Args:
         model: The model whose encoders are asked.
-        folder: Root of all caches. It holds what can be inverted to pictures: keep it as you
-            keep the images.
+        folder: Root of all caches. Its features can be inverted to pictures, so only its owner
+            may read it; `clear` removes them.
+
+    Raises:
+        DataError: If the folder cannot be made, or not be closed to others.
     """
 
     def __init__(self, model: VisionLanguageModel, folder: Path) -> None:
         self.model = model
+        _close_to_others(folder)
         root = folder / model.encoder_fingerprint()
         self.stores = {
             kind: TensorStore(root / kind) for kind in ("image", "question", "sensitivity")
@@ -145,6 +150,42 @@ class FeatureCache:
             grid=model.grid,
             sensitivity_grid=model.sensitivity_encoder.grid,
         )
+
+
+def _close_to_others(folder: Path) -> None:
+    """Make the folder, readable by its owner alone, also where it was open before."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if stat.S_IMODE(folder.stat().st_mode) & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise DataError(
+            f"cannot keep features private: {error.strerror}",
+            where=str(folder),
+            remedy="name another folder, or set feature_cache to null",
+        ) from error
+
+
+def stored_features(folder: Path) -> list[Path]:
+    """Return every file that caches below a folder have written, drafts of killed runs included."""
+    endings = (".safetensors", ".part")
+    return sorted(path for path in folder.glob("*/*/*") if path.suffix in endings)
+
+
+def clear(folder: Path) -> int:
+    """Remove all features below a folder, and the folders this leaves empty.
+
+    Returns:
+        Bytes that were freed.
+    """
+    freed = 0
+    for path in stored_features(folder):
+        freed += path.stat().st_size
+        path.unlink()
+    for empty in sorted(folder.glob("**/"), reverse=True):
+        if not any(empty.iterdir()):
+            empty.rmdir()
+    return freed
 
 
 def cached(

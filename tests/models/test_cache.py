@@ -1,8 +1,12 @@
+import os
+
 import pytest
 import torch
 
+from cli.features import readable
+from cli.main import main
 from qpriv.errors import DataError
-from qpriv.models.cache import CHUNK, FeatureCache, TensorStore, cached
+from qpriv.models.cache import CHUNK, FeatureCache, TensorStore, cached, stored_features
 from qpriv.models.vision_language import VisionLanguageModel
 from tests.tiny_models import random_backbone, random_samples
 
@@ -82,3 +86,27 @@ def test_cached_computes_each_distinct_input_once(tmp_path):
     found = cached(TensorStore(tmp_path), inputs, compute, chunk=2)
     assert asked == [[0, 1]]
     assert found["x"].tolist() == [0, 10, 0]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+@pytest.mark.parametrize("before", [None, 0o755])
+def test_only_the_owner_can_read_the_cache(model, tmp_path, before):
+    folder = tmp_path / "runs" / ".features"
+    if before is not None:
+        folder.mkdir(parents=True)
+        folder.chmod(before)
+    FeatureCache(model, folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_command_shows_the_size_and_clears_features_alone(model, tmp_path, capsys):
+    FeatureCache(model, tmp_path)(model.preprocessor(random_samples(2)))
+    kept = tmp_path / "notes.txt"
+    kept.write_text("mine")
+    size = sum(path.stat().st_size for path in stored_features(tmp_path))
+    main(["features", "--folder", str(tmp_path)])
+    assert f"3 files, {readable(size)}" in capsys.readouterr().out
+    main(["features", "--folder", str(tmp_path), "--clear"])
+    assert "removed 3 files" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [kept]
+    assert len(FeatureCache(model, tmp_path).stores["image"]) == 0

@@ -17,10 +17,10 @@ from callbacks.journal import Journal
 from callbacks.ranks import gather, meet
 from callbacks.requirements import require_data, require_victim, require_whole
 from callbacks.stopping import stoppable
-from qpriv.attacks.victim import AttackData, Victim
+from qpriv.attacks.victim import AttackData, Victim, describe
 from qpriv.errors import ConfigError, QprivError
 from qpriv.paradigms.ranks import rank, world
-from qpriv.result import Result, Scalar
+from qpriv.result import Result, Scalar, stamp
 
 OnError = Literal["warn", "stop"]
 
@@ -212,14 +212,16 @@ class Probe(L.Callback, ABC):
         """
         self.require(module, data)
         started = time.monotonic()
-        rank_zero_info(f"{self.name}: epoch {epoch}, policy {_policy(module)}: starts")
+        rank_zero_info(f"{self.name}: epoch {epoch}, policy {describe(module)['policy']}: starts")
         journal = Journal(run_folder, self.state_key, epoch, module)
         visit = Visit(
             module, data, epoch, run_folder, journal.folder, deadline=started + self.max_seconds
         )
         outcomes = self._work(visit, journal)
-        results = [self._stamp(result, visit) for o in outcomes for result in o.results]
-        results += [self._failure(o, visit) for o in outcomes if o.error]
+        results = [result for outcome in outcomes for result in outcome.results]
+        results += [self._failure(outcome) for outcome in outcomes if outcome.error]
+        results = [replace(own, attack={**self._apart, **own.attack}) for own in results]
+        results = stamp(results, epoch=epoch, **describe(module))
         if rank() == 0:
             journal.publish(results)
         self._report(results, epoch, time.monotonic() - started)
@@ -227,7 +229,7 @@ class Probe(L.Callback, ABC):
 
     def _work(self, visit: Visit, journal: Journal) -> list[_Outcome]:
         outcomes: list[_Outcome] = []
-        seed_parts = (_seed(visit.module), self.seed, self.name, visit.epoch)
+        seed_parts = (describe(visit.module)["seed"], self.seed, self.name, visit.epoch)
         with isolated(
             visit.module, seed=item_seed(*seed_parts), audit=self.audit_isolation, name=self.name
         ):
@@ -244,7 +246,8 @@ class Probe(L.Callback, ABC):
         known = journal.read(item)
         if known is not None:
             return _Outcome(item, tuple(known))
-        seed = item_seed(_seed(visit.module), self.seed, self.name, visit.epoch, item)
+        own = describe(visit.module)["seed"]
+        seed = item_seed(own, self.seed, self.name, visit.epoch, item)
         try:
             with isolated(visit.module, seed=seed, audit=self.audit_isolation, name=self.name):
                 results = self.measure(item, replace(visit, seed=seed))
@@ -260,20 +263,9 @@ class Probe(L.Callback, ABC):
         over = f"over its budget of {self.max_seconds:g} s"
         return replace(result, note=f"{result.note}; {over}" if result.note else over)
 
-    def _stamp(self, result: Result, visit: Visit) -> Result:
-        module = visit.module
-        return replace(
-            result,
-            seed=_seed(module),
-            epoch=visit.epoch,
-            policy=_policy(module),
-            attack={**self._apart, **result.attack},
-        )
-
-    def _failure(self, outcome: _Outcome, visit: Visit) -> Result:
+    def _failure(self, outcome: _Outcome) -> Result:
         note = f"{outcome.item}: {outcome.error}"
-        failed = Result(name=f"attack/{self.name}", value=None, n=0, status="failed", note=note)
-        return self._stamp(failed, visit)
+        return Result(name=f"attack/{self.name}", value=None, n=0, status="failed", note=note)
 
     def _report(self, results: Sequence[Result], epoch: int, seconds: float) -> None:
         failures = [result.note for result in results if result.status == "failed"]
@@ -342,15 +334,6 @@ def metrics_of(results: Sequence[Result]) -> dict[str, float]:
         suffix = f"/{told}" if counts[result.name] > 1 else ""
         metrics[result.name + suffix] = float(result.value)
     return metrics
-
-
-def _seed(module: L.LightningModule) -> int:
-    return int(getattr(module, "seed", 0))
-
-
-def _policy(module: L.LightningModule) -> str:
-    """Return the label of the pruning policy; models without one see everything."""
-    return module.policy.label if isinstance(module, Victim) else "off"
 
 
 def _datamodule(trainer: L.Trainer) -> object:

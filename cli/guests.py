@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from datamodules.base import VQADataModule
 from lightning_modules import VQAModule
+from qpriv.attacks.victim import describe
 from qpriv.boundary import Direction
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader
@@ -29,7 +30,7 @@ from qpriv.paradigms.remote import (
 )
 from qpriv.paradigms.split import Split, client_name
 from qpriv.paradigms.split_client import SplitClient
-from qpriv.result import Result, append_results
+from qpriv.result import Result, append_results, stamp
 from qpriv.transport import Link, client_peer
 
 from .loggers import JsonLogger
@@ -198,6 +199,7 @@ class _Party:
     def _report(self, answer: Callable[[VQABatch], list[str]]) -> None:
         """Append accuracy on the validation split, and bytes a training sample."""
         results = [*self._bytes(), self._accuracy(answer)]
+        results = stamp(results, epoch=None, **describe(self.module))
         append_results(self.out / "results.jsonl", results)
         print("; ".join(f"{own.name} {own.value:.4g}" for own in results if own.value is not None))
 
@@ -214,11 +216,15 @@ class _Party:
             ]
         groups = [f"{sample.dataset}/{sample.group_id}" for sample in samples]
         if not samples:
-            return self._result("accuracy", None, 0, status="not applicable")
+            return Result(name="accuracy", value=None, n=0, status="not applicable")
         interval = mean_interval(np.asarray(scores), groups)
         mean = float(np.mean(scores))
-        return self._result(
-            "accuracy", mean, len(set(groups)), ci=interval, dataset=samples[0].dataset
+        return Result(
+            name="accuracy",
+            value=mean,
+            n=len(set(groups)),
+            ci=interval,
+            dataset=samples[0].dataset,
         )
 
     def _bytes(self) -> list[Result]:
@@ -227,18 +233,13 @@ class _Party:
             sums[Direction(kind.rpartition("/")[2])] += size
         note = "training, a sample, since this process started"
         return [
-            self._result(f"bytes_{way}", size / self.samples, self.samples, unit="bytes", note=note)
+            Result(
+                name=f"bytes_{way}",
+                value=size / self.samples,
+                n=self.samples,
+                unit="bytes",
+                note=note,
+            )
             for way, size in sums.items()
             if self.samples
         ]
-
-    def _result(self, name: str, value: float | None, n: int, **more: Any) -> Result:  # noqa: ANN401
-        return Result(
-            name=name,
-            value=value,
-            n=n,
-            seed=self.module.seed,
-            policy=self.module.policy.label,
-            paradigm=self.module.paradigm.label,
-            **more,
-        )

@@ -2,10 +2,10 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+from qpriv.attacks.victim import describe
 from qpriv.datasets.sample import AnswerRule
 from qpriv.datasets.submission import has_server, write_submission
 from qpriv.models.batch import VQABatch
@@ -14,7 +14,7 @@ from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms import Centralized, Paradigm
 from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.policy import PruningPolicy
-from qpriv.result import CLOCK_FILE, Result, append_results
+from qpriv.result import CLOCK_FILE, Result, append_results, stamp
 
 from .answers import Answered, answer_batch, distinct, figures, write_predictions
 from .base import TrainedOnly, gather
@@ -146,7 +146,9 @@ class EvaluatedVQA(TrainedOnly):
         if self.trainer.sanity_checking:
             return
         rule, prompt = self.answer_rule, self.preprocessor.prompt
-        results = self._stamped([*figures(rows, stage, rule, prompt), *self._bytes(rows)])
+        under, epoch = describe(self), self.trainer.current_epoch
+        measured = [*figures(rows, stage, rule, prompt), *self._bytes(rows)]
+        results = stamp(measured, epoch=epoch, **under)
         for result in results:
             if result.value is not None:
                 name = f"{stage}/{result.name.removeprefix(f'{stage}/')}"
@@ -154,25 +156,13 @@ class EvaluatedVQA(TrainedOnly):
         if self.trainer.is_global_zero:
             append_results(self.run_folder / "results.jsonl", results)
             # apart: a run that was stopped and went on has the same results, and other times
-            append_results(self.run_folder / CLOCK_FILE, self._stamped(self._clock.results()))
+            times = stamp(self._clock.results(), epoch=epoch, **under)
+            append_results(self.run_folder / CLOCK_FILE, times)
             score = results[0]
             logger.info(
                 "%s/accuracy_%s %s over %d images, asked by the prompt %r",
                 stage, rule, score.value, score.n, prompt,
             )  # fmt: skip
-
-    def _stamped(self, results: Iterable[Result]) -> list[Result]:
-        """Say of results under what they were measured."""
-        return [
-            replace(
-                result,
-                seed=self.seed,
-                epoch=self.trainer.current_epoch,
-                policy=self.policy.label,
-                paradigm=self.paradigm.label,
-            )
-            for result in results
-        ]
 
     def _bytes(self, rows: list[Answered]) -> list[Result]:
         """Return what crossed since the last report, or would cross at the cuts."""

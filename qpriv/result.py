@@ -1,9 +1,9 @@
 """`Result`: one measured figure. Everything logged, tabled or plotted is one."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
 import msgspec
 
@@ -29,6 +29,8 @@ class Result:
         dataset: Name of the data set, with the split after a slash (``FaceScenes/test``).
         policy: Label of the pruning policy (``off``, ``fixed(0.5,fused)``, ``dtp``).
         paradigm: ``centralized``, ``federated``, ``split`` or ``u_shaped``.
+        channel: What an attacker between the parties reads: ``up@4``, ``up@2+down@6/int8/bucket16``;
+            ``hypothetical:up@4`` where the run has no such cut; empty where nothing is cut.
         defence: Label of the defence, or ``none``.
         attack: Settings of the attack: threat model, budget, ``query_policy`` and the like.
         status: ``ok``, or why ``value`` is None.
@@ -46,11 +48,55 @@ class Result:
     dataset: str = ""
     policy: str = ""
     paradigm: str = "centralized"
+    channel: str = ""
     defence: str = "none"
     attack: dict[str, Scalar] = field(default_factory=dict)
     status: Status = "ok"
     note: str = ""
     prompt: str = ""
+
+
+class Circumstances(TypedDict):
+    """Under what a run measures; see the fields of `Result` of the same names."""
+
+    seed: int
+    policy: str
+    paradigm: str
+    channel: str
+    defence: str
+
+
+def stamp(
+    results: Iterable[Result],
+    *,
+    epoch: int | None,
+    seed: int,
+    policy: str,
+    paradigm: str,
+    channel: str,
+    defence: str,
+) -> list[Result]:
+    """Attach to results when and under what they were measured.
+
+    A result that names a channel keeps it: it was read from another one than the run's own.
+
+    >>> given = {"seed": 0, "policy": "off", "paradigm": "split", "channel": "up@4"}
+    >>> (result,) = stamp([Result(name="a", value=1.0, n=1)], epoch=2, defence="none", **given)
+    >>> result.epoch, result.paradigm, result.channel
+    (2, 'split', 'up@4')
+    """
+    return [
+        replace(
+            result,
+            epoch=epoch,
+            seed=seed,
+            policy=policy,
+            paradigm=paradigm,
+            channel=result.channel or channel,
+            defence=defence,
+        )
+        for result in results
+    ]
 
 
 CLOCK_FILE = "clock.jsonl"

@@ -12,6 +12,7 @@ from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.policy import PruningPolicy
+from qpriv.result import Circumstances
 
 
 @runtime_checkable
@@ -88,3 +89,18 @@ class AttackData(Protocol):
         are among them, those of `auxiliary` are not.
         """
         ...
+
+
+def describe(module: object) -> Circumstances:
+    """Return under what a module's results are measured; `qpriv.result.stamp` attaches it.
+
+    A module that is no `Victim`, such as one that trains a document model, prunes and cuts nothing.
+    """
+    label = getattr(getattr(module, "paradigm", None), "label", "centralized")
+    return Circumstances(
+        seed=int(getattr(module, "seed", 0)),
+        policy=module.policy.label if isinstance(module, Victim) else "off",
+        paradigm=label,
+        channel="",
+        defence="none",
+    )

@@ -10,9 +10,10 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+from qpriv.paradigms import SplitLearning
 from qpriv.result import read_results
 
-from .toys import Doing, fit
+from .toys import Doing, Toy, ToyData, fit
 
 
 def test_sigterm_stops_a_probe_at_once_and_is_the_trainers_again_afterwards(tmp_path: Path) -> None:
@@ -66,3 +67,19 @@ def test_two_probes_of_a_class_keep_figures_metrics_and_ledgers_apart(tmp_path: 
     assert saved.best_model_score == 1.0
     stored = torch.load(tmp_path / "kept" / "last.ckpt", weights_only=True)["callbacks"]
     assert [stored[probe.state_key]["epochs_done"] for probe in probes] == [[0], [0]]
+
+
+def test_every_figure_of_a_probe_says_under_which_paradigm_it_was_measured(tmp_path: Path) -> None:
+    module = Toy()
+    module.paradigm = SplitLearning(cut=4)
+
+    def fail(module: object) -> None:
+        raise ValueError("no luck")
+
+    for seed, deed in enumerate((lambda module: None, fail)):
+        Doing(deed, seed=seed).run_once(module, ToyData(), tmp_path, 3)
+    figures = read_results(tmp_path / "results.jsonl")
+    assert [figure.status for figure in figures] == ["ok", "failed"]
+    assert {(figure.paradigm, figure.policy, figure.epoch) for figure in figures} == {
+        ("split", "off", 3)
+    }

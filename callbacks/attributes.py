@@ -7,11 +7,8 @@ from typing import ClassVar
 from callbacks.probe import Probe, Visit
 from callbacks.sides import Sides
 from qpriv.attacks.attributes import THREAT, Evidence, attribute_report, pooled
-from qpriv.attacks.observation import observe
 from qpriv.attacks.side_channel import Target
 from qpriv.attacks.victim import AttackData, Victim
-from qpriv.boundary.crossing import check_cut
-from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
 from qpriv.result import Result
 
@@ -35,6 +32,7 @@ class AttributeProbe(Probe):
     """
 
     name: ClassVar[str] = "attributes"
+    reads_channel: ClassVar[bool] = True
     max_samples: int | None = 1000
     auxiliary_samples: int | None = 2000
     targets: tuple[Target, ...] = ("sensitive", "question_type")
@@ -48,19 +46,19 @@ class AttributeProbe(Probe):
 
     def check(self, victim: Victim, data: AttackData) -> None:
         """Refuse cuts beyond the model's depth."""
-        for cut in victim.cuts:
-            check_cut(victim.model, cut)
+        victim.channel.check(victim.model)
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return one item a cut."""
-        return [[f"cut={cut}" for cut in visit.victim.cuts]]
+        return [[f"cut={cut}" for cut in visit.victim.channel.layers]]
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
         """Train the probes of one cut and score them on private samples."""
         cut = int(item.removeprefix("cut="))
         sides = Sides.of(visit.data, known=self.auxiliary_samples, private=self.max_samples)
         known, private = (
-            self._evidence(visit, samples, cut) for samples in (sides.known, sides.private)
+            Evidence(samples, pooled(visit.observe(samples, cut, draw=draw).transcript, cut))
+            for draw, samples in ((1, sides.known), (0, sides.private))
         )
         report = [
             result
@@ -76,8 +74,3 @@ class AttributeProbe(Probe):
             )
             for result in report
         ]
-
-    def _evidence(self, visit: Visit, samples: Sequence[VQASample], cut: int) -> Evidence:
-        victim = visit.victim
-        seen = observe(victim.model, victim.policy, samples, cut, encode=victim.encode)
-        return Evidence(samples, pooled(seen.transcript, cut))

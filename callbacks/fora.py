@@ -13,19 +13,12 @@ from callbacks.probe import Probe, Visit
 from callbacks.sides import Sides
 from qpriv.attacks.alignment import Alignment
 from qpriv.attacks.fora import Client, Fora, Training
-from qpriv.attacks.observation import (
-    Observation,
-    Scenes,
-    observe,
-    public_client,
-    scenes,
-)
+from qpriv.attacks.observation import Observation, Scenes, public_client, scenes
 from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
 from qpriv.attacks.residual import residual_report
 from qpriv.attacks.simulator import ServerLoss
 from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
-from qpriv.boundary.crossing import check_cut
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
 from qpriv.result import Result
@@ -60,6 +53,7 @@ class ForaProbe(Probe):
     """
 
     name: ClassVar[str] = "fora"
+    reads_channel: ClassVar[bool] = True
     auxiliary_samples: int | None = 2000
     client: Client = "supervised"
     positions: Positions = "known"
@@ -84,9 +78,8 @@ class ForaProbe(Probe):
 
     def check(self, victim: Victim, data: AttackData) -> None:
         """Refuse cuts beyond the model's depth, and a simulator where no label crosses."""
-        for cut in victim.cuts:
-            check_cut(victim.model, cut)
-        if self.client == "simulator" and len(victim.cuts) > 1:
+        victim.channel.check(victim.model)
+        if self.client == "simulator" and not victim.channel.labels_cross:
             raise ConfigError(
                 "a U-shaped split's server has neither labels nor the layers that answer",
                 where="client",
@@ -101,7 +94,7 @@ class ForaProbe(Probe):
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return one item a cut."""
-        return [[f"cut={cut}" for cut in visit.victim.cuts]]
+        return [[f"cut={cut}" for cut in visit.victim.channel.layers]]
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
         """Train the inverter of one cut further, and score it."""
@@ -110,7 +103,7 @@ class ForaProbe(Probe):
             visit.data, known=self.auxiliary_samples, private=self.max_samples, one_each=True
         )
         auxiliary = scenes(visit.victim.model, sides.known, self.patch_size)
-        seen = self._observe(visit, sides.private, cut)
+        seen = visit.observe(sides.private, cut)
         attack = self._trained(visit, cut, sides.known, auxiliary, seen)
         truth = scenes(visit.victim.model, sides.private, self.patch_size)
         restored = attack.invert(seen)
@@ -144,7 +137,7 @@ class ForaProbe(Probe):
         )
         model, supervised = visit.victim.model, self.client == "supervised"
         with nullcontext() if supervised else public_client(model):
-            seen = self._observe(visit, known, cut)
+            seen = visit.observe(known, cut, draw=1)
         taught = self.client == "simulator"
         task = ServerLoss(model.eval(), seen, known) if taught else None
         carried = visit.earlier(f"inverter-cut={cut}.pt")
@@ -153,10 +146,6 @@ class ForaProbe(Probe):
         attack.fit(seen, truth, private=private, task=task, deadline=visit.deadline)
         save_state(attack.state_dict(), visit.path(f"inverter-cut={cut}.pt"))
         return attack
-
-    def _observe(self, visit: Visit, samples: Sequence[VQASample], cut: int) -> Observation:
-        victim = visit.victim
-        return observe(victim.model, victim.policy, samples, cut, encode=victim.encode)
 
     def _named(self, result: Result, attack: Fora, cut: int, origin: str) -> Result:
         settings = {

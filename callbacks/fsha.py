@@ -17,13 +17,12 @@ from callbacks.sides import Sides
 from qpriv.attacks.detector import SplitGuard
 from qpriv.attacks.fsha import Fsha, HijackTraining, PilotKind, PublicScenes
 from qpriv.attacks.hijacking import HijackedClient, HijackingServer, hijacked_client
-from qpriv.attacks.observation import Observation, Scenes, observe, public_client, scenes
+from qpriv.attacks.observation import Scenes, public_client, scenes
 from qpriv.attacks.query import QueryAccess
 from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
 from qpriv.attacks.residual import residual_report
 from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
-from qpriv.boundary.crossing import check_cut
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
 from qpriv.metrics.intervals import mean_interval
@@ -76,6 +75,7 @@ class FshaProbe(Probe):
     """
 
     name: ClassVar[str] = "fsha"
+    reads_channel: ClassVar[bool] = True
     auxiliary_samples: int | None = 2000
     pilot: PilotKind = "base"
     control: bool = False
@@ -115,9 +115,8 @@ class FshaProbe(Probe):
 
     def check(self, victim: Victim, data: AttackData) -> None:
         """Refuse cuts beyond the model's depth, and one before which nothing trains."""
-        for cut in victim.cuts:
-            check_cut(victim.model, cut)
-        if victim.cuts[0] == 0:
+        victim.channel.check(victim.model)
+        if victim.channel.layers[0] == 0:
             raise ConfigError(
                 "a client with no decoder layer trains nothing that could be hijacked",
                 where="cuts",
@@ -126,7 +125,7 @@ class FshaProbe(Probe):
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return the one attack: gradients that leave a server cross the first cut."""
-        return [[f"cut={visit.victim.cuts[0]}"]]
+        return [[f"cut={visit.victim.channel.layers[0]}"]]
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
         """Go on with the hijacked training, and score what it lets the attacker see."""
@@ -147,7 +146,7 @@ class FshaProbe(Probe):
             client.train(list(visit.data.members()), self.steps, deadline=visit.deadline)
             save_state(client.state_dict(), visit.path(f"hijack-cut={cut}.pt"))
             hijacked = self._right(visit, tasks)
-            seen = self._observe(visit, sides.private, cut)
+            seen = visit.observe(sides.private, cut)
         restored = attack.invert(seen)
         regions = truth.regions(seen.kept, seen.grid)
         report = reconstruction_report(restored, truth, regions, Floors.of(auxiliary))
@@ -173,7 +172,7 @@ class FshaProbe(Probe):
         if self.pilot == "convolution":
             return PublicScenes(truth.pictures, truth.sensitive)
         with public_client(visit.victim.model):
-            tokens = self._observe(visit, known, cut).tokens(self.positions)
+            tokens = visit.observe(known, cut, draw=1).tokens(self.positions)
         return PublicScenes(truth.pictures, truth.sensitive, tokens)
 
     @contextmanager
@@ -202,10 +201,6 @@ class FshaProbe(Probe):
             if carried is not None:
                 client.load_state_dict(torch.load(carried, weights_only=True))
             yield client
-
-    def _observe(self, visit: Visit, samples: Sequence[VQASample], cut: int) -> Observation:
-        victim = visit.victim
-        return observe(victim.model, victim.policy, samples, cut, encode=victim.encode)
 
     def _right(self, visit: Visit, tasks: Sequence[VQASample]) -> NDArray[np.float64]:
         """Return whether the model, with the adapter that is active, prefers the gold answers."""

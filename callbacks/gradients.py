@@ -12,9 +12,9 @@ from qpriv.attacks.gradient_report import Knowledge
 from qpriv.attacks.gradient_updates import attack_updates
 from qpriv.attacks.observation import one_per_image
 from qpriv.attacks.victim import AttackData, Victim
-from qpriv.boundary.crossing import check_cut
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
+from qpriv.paradigms import Federated
 from qpriv.result import Result
 
 Surface = Literal["update", "cut"]
@@ -62,16 +62,17 @@ class GradientInversionProbe(Probe):
 
     def check(self, victim: Victim, data: AttackData) -> None:
         """Refuse cuts that the model does not have, or before which nothing trains."""
-        for cut in victim.cuts if "cut" in self.surfaces else ():
-            check_cut(victim.model, cut)
-            if cut == 0:
-                raise ConfigError("no gradient returns at cut 0", remedy="cut at layer 1 or later")
+        if "cut" not in self.surfaces:
+            return
+        victim.channel.check(victim.model)
+        if 0 in victim.channel.layers:
+            raise ConfigError("no gradient returns at cut 0", remedy="cut at layer 1 or later")
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return the update, and one item a cut."""
         items = ["update"] if "update" in self.surfaces else []
         if "cut" in self.surfaces:
-            items += [f"cut={cut}" for cut in visit.victim.cuts]
+            items += [f"cut={cut}" for cut in visit.victim.channel.layers]
         return [items]
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
@@ -88,12 +89,16 @@ class GradientInversionProbe(Probe):
         if item == "update":
             stand_ins = public[: self.stand_ins]
             figures = attack_updates(victim, samples, knowledge, stand_ins, visit.seed)
+            # updates cross between federated parties, and between no others
+            federated = victim.channel.paradigm == Federated.label
+            read = "update" if federated else "hypothetical:update"
         else:
             cut = int(item.removeprefix("cut="))
             figures = attack_cut(victim, samples, knowledge, cut, self.candidates, visit.seed)
+            read = victim.channel.label
         origin = f"{samples[0].dataset}/{samples[0].split}"
         return [
-            replace(figure, name=f"attack/gradient/{figure.name}", dataset=origin)
+            replace(figure, name=f"attack/gradient/{figure.name}", dataset=origin, channel=read)
             for figure in figures
         ]
 

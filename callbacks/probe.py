@@ -17,7 +17,10 @@ from callbacks.journal import Journal
 from callbacks.ranks import gather, meet
 from callbacks.requirements import require_data, require_victim, require_whole
 from callbacks.stopping import stoppable
+from qpriv.attacks.observation import Observation, observe
 from qpriv.attacks.victim import AttackData, Victim, describe
+from qpriv.boundary import RandomKey
+from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError, QprivError
 from qpriv.paradigms.ranks import rank, world
 from qpriv.result import Result, Scalar, stamp
@@ -56,6 +59,26 @@ class Visit:
         """Return the module by what an attack may know of it."""
         assert isinstance(self.module, Victim)
         return self.module
+
+    def observe(self, samples: Sequence[VQASample], cut: int, *, draw: int = 0) -> Observation:
+        """Return what the receiver at a cut of the victim reads of some samples.
+
+        Args:
+            samples: The samples; of the victim's model as it is, with the adapter that is active.
+            cut: The cut.
+            draw: Which random numbers a defence draws: other ones for what the attacker makes
+                itself than for what it watches.
+        """
+        victim, key = self.victim, RandomKey(self.seed, draw)
+        return observe(
+            victim.model,
+            victim.policy,
+            samples,
+            victim.channel,
+            cut,
+            encode=victim.encode,
+            key=key,
+        )
 
     def path(self, name: str) -> Path:
         """Return where a file of this epoch is kept."""
@@ -101,6 +124,9 @@ class Probe(L.Callback, ABC):
     """
 
     name: ClassVar[str]
+
+    reads_channel: ClassVar[bool] = False
+    """Whether its figures rest on what crosses between the parties."""
 
     every_n_epochs: int = 1
     max_samples: int | None = 256
@@ -221,6 +247,9 @@ class Probe(L.Callback, ABC):
         results = [result for outcome in outcomes for result in outcome.results]
         results += [self._failure(outcome) for outcome in outcomes if outcome.error]
         results = [replace(own, attack={**self._apart, **own.attack}) for own in results]
+        if self.reads_channel:
+            read = visit.victim.channel.label
+            results = [replace(own, channel=own.channel or read) for own in results]
         results = stamp(results, epoch=epoch, **describe(module))
         if rank() == 0:
             journal.publish(results)

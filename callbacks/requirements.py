@@ -16,7 +16,9 @@ def require_victim(module: L.LightningModule) -> Victim:
     if isinstance(module, Victim):
         return module
     missing = [
-        key for key in ("model", "policy", "cuts", "recipe", "seed") if not hasattr(module, key)
+        key
+        for key in ("model", "encode", "policy", "channel", "recipe", "seed")
+        if not hasattr(module, key)
     ]
     raise ConfigError(
         f"{type(module).__name__} cannot be attacked: it has no {', '.join(missing)}",

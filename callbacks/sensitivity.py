@@ -10,7 +10,6 @@ from torch import Tensor
 from callbacks.media import picture_grid, save_picture
 from callbacks.probe import Probe, Visit
 from qpriv.attacks.observation import batches
-from qpriv.boundary.crossing import activation_bytes
 from qpriv.datasets.sample import VQASample
 from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.reconstruction import patch_pixels
@@ -48,7 +47,7 @@ class SensitivityProbe(Probe):
     ``sensitivity_exclusion_ratio`` (per-sample mean; not applicable where nothing is pruned) and
     ``sensitivity_exclusion_ratio_pooled``; ``sensitive_tokens_kept``, the share of truly sensitive
     tokens that survive, which is what SER alone does not tell; ``kept_tokens``; ``bytes_up`` and
-    ``bytes_down``, a sample's activations and gradients in training, exact and unpadded.
+    ``bytes_down``, a sample's activations and gradients in training, as they cross or would.
 
     Args:
         max_samples: Samples to measure on.
@@ -72,7 +71,11 @@ class SensitivityProbe(Probe):
         if self.log_private:
             self._save_map(visit, samples[:PICTURES], maps[0][:PICTURES])
         origin = f"{samples[0].dataset}/{samples[0].split}"
-        return [replace(figure, dataset=origin) for figure in _figures(tally, samples)]
+        read = visit.victim.channel.label
+        return [
+            replace(figure, dataset=origin, channel=read if figure.unit == "bytes" else "")
+            for figure in _figures(tally, samples)
+        ]
 
     def _add(self, part: Sequence[VQASample], visit: Visit, tally: _Tally) -> Tensor:
         victim, model = visit.victim, visit.victim.model
@@ -91,7 +94,7 @@ class SensitivityProbe(Probe):
         tally.kept.append(decision.counts.double())
         tally.pooled.update(decision)
         # each cut is crossed once by the activations, and once by a gradient the other way
-        tally.sizes.append(activation_bytes(model, batch, decision) * len(victim.cuts))
+        tally.sizes.append(victim.channel.activation_bytes(model, batch, features, decision))
         return mask
 
     def _save_map(self, visit: Visit, samples: Sequence[VQASample], mask: Tensor) -> None:

@@ -15,7 +15,8 @@ from qpriv.attacks.side_channel import (
     watch,
 )
 from qpriv.attacks.threat import Positions
-from qpriv.boundary.padding import check_bucket
+from qpriv.attacks.victim import AttackData, Victim
+from qpriv.boundary import Channel
 from qpriv.datasets.sample import VQASample
 from qpriv.result import Result
 
@@ -35,7 +36,8 @@ class SideChannelProbe(Probe):
         auxiliary_samples: Samples the attacker learns on.
         positions: Whether there is an attacker who knows which patches were kept; with
             ``unknown`` it sees them only where positions with gaps crossed.
-        bucket: Messages are filled to a multiple of so many tokens, as by the paradigm's setting.
+        bucket: Messages are filled to a multiple of so many tokens; null as the paradigm fills
+            them, another number asks what that would hide.
         max_seconds: Not used: classifiers of a few numbers have no budget.
         log_private: Has no effect: nothing private is shown.
 
@@ -47,49 +49,60 @@ class SideChannelProbe(Probe):
     max_samples: int | None = 1000
     auxiliary_samples: int | None = 2000
     positions: Positions = "known"
-    bucket: int = 1
+    bucket: int | None = None
+
+    reads_channel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the settings before anything is attacked."""
         super().__post_init__()
-        check_bucket(self.bucket)
-        self.at_least(auxiliary_samples=1)
+        self.at_least(auxiliary_samples=1, bucket=1)
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return the one attack: sizes are the same at every cut."""
         return [["sizes"]]
 
+    def check(self, victim: Victim, data: AttackData) -> None:
+        """Refuse cuts beyond the model's depth, and a run of which nothing is said to cross."""
+        victim.channel.check(victim.model)
+
     def measure(self, item: str, visit: Visit) -> list[Result]:
         """Learn on the attacker's samples and tell the targets of the private ones."""
         sides = Sides.of(visit.data, known=self.auxiliary_samples, private=self.max_samples)
+        channel = self._channel(visit.victim)
         report = side_channel_report(
             sides.known,
-            self._watched(visit, sides.known),
+            self._watched(visit, channel, sides.known),
             sides.private,
-            self._watched(visit, sides.private),
-            bucket=self.bucket,
+            self._watched(visit, channel, sides.private),
             seed=visit.seed,
         )
-        return [self._named(result, sides.origin) for result in report]
+        return [self._named(result, channel, sides.origin) for result in report]
 
-    def _watched(self, visit: Visit, samples: Sequence[VQASample]) -> SideChannel:
+    def _channel(self, victim: Victim) -> Channel:
+        own = victim.channel
+        return own if self.bucket is None else own.with_bucket(self.bucket)
+
+    def _watched(self, visit: Visit, channel: Channel, samples: Sequence[VQASample]) -> SideChannel:
         victim = visit.victim
         return watch(
             victim.model,
             victim.policy,
             samples,
+            channel,
             encode=victim.encode,
             positions_known=self.positions == "known",
         )
 
-    def _named(self, result: Result, origin: str) -> Result:
+    def _named(self, result: Result, channel: Channel, origin: str) -> Result:
         return replace(
             result,
             name=f"attack/side_channel/{result.name}",
             dataset=origin,
+            channel=channel.label,
             attack={
-                **threat_model(_view(result.name), self.bucket).settings(),
-                "bucket": self.bucket,
+                **threat_model(_view(result.name), channel.bucket).settings(),
+                "bucket": channel.bucket,
                 **result.attack,
             },
         )

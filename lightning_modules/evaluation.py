@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from qpriv.attacks.victim import describe
+from qpriv.boundary import Channel
 from qpriv.datasets.sample import AnswerRule
 from qpriv.datasets.submission import has_server, write_submission
 from qpriv.models.batch import VQABatch
 from qpriv.models.preprocessing import Preprocessor
 from qpriv.models.vision_language import VisionLanguageModel
-from qpriv.paradigms import Centralized, Paradigm
+from qpriv.paradigms import Paradigm
 from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.result import CLOCK_FILE, Result, append_results, stamp
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 class EvaluatedVQA(TrainedOnly):
     """Answers every question of a split once, under a pruning policy and a paradigm.
 
-    A subclass trains, and sets what answers: ``model``, ``policy``, ``paradigm`` and ``cuts``.
+    A subclass trains, and sets what answers: ``model``, ``policy``, ``paradigm`` and ``channel``.
 
     Args:
         answer_rule: How an answer is scored; None is the rule of the data set.
@@ -41,7 +42,7 @@ class EvaluatedVQA(TrainedOnly):
     model: VisionLanguageModel
     policy: PruningPolicy
     paradigm: Paradigm
-    cuts: tuple[int, ...]
+    channel: Channel
 
     def __init__(
         self, answer_rule: AnswerRule | None, max_new_tokens: int, seed: int | None
@@ -165,8 +166,8 @@ class EvaluatedVQA(TrainedOnly):
             )  # fmt: skip
 
     def _bytes(self, rows: list[Answered]) -> list[Result]:
-        """Return what crossed since the last report, or would cross at the cuts."""
-        if isinstance(self.paradigm, Centralized):
-            dtype = next(self.model.lm_head.parameters()).dtype
-            return crossing_results(rows, self.cuts, self.model.hidden_size, dtype)
-        return traffic_results(self.paradigm.take_traffic())
+        """Return what crossed since the last report; where nothing can, what would at the cuts."""
+        if self.paradigm.crosses:
+            return traffic_results(self.paradigm.take_traffic())
+        dtype = next(self.model.lm_head.parameters()).dtype
+        return crossing_results(rows, self.channel, self.model.hidden_size, dtype)

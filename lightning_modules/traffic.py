@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from qpriv.boundary import Direction, Traffic
-from qpriv.boundary.codecs import native
+from qpriv.boundary import Channel, Direction, Traffic
+from qpriv.boundary.padding import filled
 from qpriv.result import Result
 
 from .answers import Answered
@@ -46,27 +46,30 @@ def traffic_results(traffic: Traffic) -> list[Result]:
 
 
 def crossing_results(
-    rows: Sequence[Answered], cuts: Sequence[int], width: int, dtype: torch.dtype
+    rows: Sequence[Answered], channel: Channel, width: int, dtype: torch.dtype
 ) -> list[Result]:
-    """Return what would cross at the cuts if there were parties: ``(k + T) d b`` a pass.
+    """Return what would cross at the cuts of a channel in one pass: ``(k + T) d b`` bytes a cut.
 
     Args:
         rows: Answered questions; their tokens are ``k`` kept patches and ``T`` text tokens.
-        cuts: Where activations would leave their owner.
+        channel: What they would cross.
         width: Width ``d`` of the decoder.
         dtype: Type of its activations, ``b`` bytes.
     """
     if not rows:
         return []
-    mean = sum(row.tokens for row in rows) / len(rows) * native(dtype).token_bytes(width)
-    note = f"would cross at {', '.join(map(str, cuts))} in one pass"
+    tokens = sum(filled(row.tokens, channel.bucket) for row in rows) / len(rows)
+    mean = tokens * channel.token_bytes(width, dtype)
+    downs = len(channel.layers) - 1
+    note = f"would cross at {', '.join(map(str, channel.layers))} in one pass"
     return [
-        Result(name="bytes_up", value=mean, n=len(rows), unit="bytes", note=note),
         Result(
-            name="bytes_down",
-            value=mean * (len(cuts) - 1),
+            name=f"bytes_{way}",
+            value=mean * count,
             n=len(rows),
             unit="bytes",
+            channel=channel.label,
             note=note,
-        ),
+        )
+        for way, count in ((Direction.UP, 1), (Direction.DOWN, downs))
     ]

@@ -10,6 +10,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from qpriv.boundary import Channel
 from qpriv.datasets.sample import AnswerRule
 from qpriv.datasets.sampler import ResumableLoader
 from qpriv.errors import CheckpointError
@@ -132,6 +133,7 @@ class VQAModule(EvaluatedVQA):
         check_policy(self.policy, shape)
         self.paradigm: Paradigm = paradigm or Centralized()
         self.cuts: tuple[int, ...] = choose_cuts(self.paradigm, cuts, shape)
+        self.channel: Channel = self.paradigm.channel(self.cuts)
 
     def setup(self, stage: str) -> None:
         """Deal the training set to the clients, before weights load.

@@ -12,6 +12,7 @@ from qpriv.attacks.gradient_sources import share_cuts
 from qpriv.attacks.irrelevant_questions import ask
 from qpriv.attacks.query import QueryAccess
 from qpriv.attacks.span_test import input_span
+from qpriv.boundary import Channel
 from qpriv.datasets.face_scenes import FaceScenes
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import NoPruning
@@ -88,7 +89,7 @@ def tail_pair(model: VisionLanguageModel, cut: int = 6) -> Pair[Floats]:
     """Candidate matching at the tail of a U-shaped split."""
     samples = FaceScenes("members", 16, 0, "scenes", 1).samples
     answers = [answer_ids(model, sample) for sample in samples]
-    transcript = share_cuts(model, samples[:1], NoPruning(), model.encode, (2, cut))
+    transcript = share_cuts(model, samples[:1], NoPruning(), model.encode, Channel((2, cut)))
 
     def plain() -> Floats:
         scores = [score_tail_answers(model, transcript, cut, [answer]) for answer in answers]

@@ -10,8 +10,7 @@ from qpriv.attacks.alignment import mk_mmd
 from qpriv.attacks.attributes import pooled
 from qpriv.attacks.observation import observe
 from qpriv.attacks.side_channel import watch
-from qpriv.boundary import record
-from qpriv.boundary.transcript import Transcript
+from qpriv.boundary import Channel, Transcript
 from qpriv.datasets.face_scenes import FaceScenes
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import NoPruning
@@ -19,6 +18,7 @@ from tests.attacks.test_alignment import pairwise
 from tests.attacks.test_fsha import crossed, published_step, small
 
 CUT = 4
+CHANNEL = Channel((CUT,))
 
 
 def pairs(count: int = 32) -> list[Pair[Floats]]:
@@ -53,14 +53,14 @@ def activations_pair(model: VisionLanguageModel, count: int) -> Pair[Floats]:
     samples, policy = FaceScenes("train", count, 0, "scenes", 1).samples, NoPruning()
 
     def plain() -> Floats:
-        with torch.no_grad(), record(model, (CUT,)) as transcript:
+        with torch.no_grad(), CHANNEL.record(model) as transcript:
             for sample in samples:
                 model(model.preprocessor([sample]))
         return pooled(transcript, CUT)
 
     return Pair(
         attack="FORA, attributes",
-        ours=lambda: pooled(observe(model, policy, samples, CUT).transcript, CUT),
+        ours=lambda: pooled(observe(model, policy, samples, CHANNEL, CUT).transcript, CUT),
         plain=plain,
         says=f"activations of {count} scenes: in batches, stopped behind the cut; whole passes",
         differ=largest,
@@ -76,13 +76,13 @@ def sizes_pair(model: VisionLanguageModel, count: int) -> Pair[Floats]:
         sizes = []
         for sample in samples:
             seen: Transcript
-            with torch.no_grad(), record(model, (CUT,)) as seen:
+            with torch.no_grad(), CHANNEL.record(model) as seen:
                 model(model.preprocessor([sample]))
             sizes.append([len(seen.image_rows(CUT)[0]), len(seen.rows(CUT)[0])])
         return np.asarray(sizes, dtype=np.float64)
 
     def ours() -> Floats:
-        seen = watch(model, policy, samples)
+        seen = watch(model, policy, samples, CHANNEL)
         return np.stack([seen.kept, seen.kept + seen.text], axis=1).astype(np.float64)
 
     return Pair(

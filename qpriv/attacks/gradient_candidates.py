@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from qpriv.boundary import Kind, Transcript
+from qpriv.boundary import Channel, Kind, Transcript
 from qpriv.boundary.parties import Tail
 from qpriv.datasets.sample import VQASample
 from qpriv.models.sequences import IGNORED
@@ -107,6 +107,7 @@ def score_images(
     policy: PruningPolicy,
     encode: Encode,
     transcript: Transcript,
+    channel: Channel,
     cut: int,
     candidates: Sequence[VQASample],
 ) -> dict[Kind, Tensor]:
@@ -121,10 +122,11 @@ def score_images(
         policy: The client's pruning policy.
         encode: The frozen encoders.
         transcript: What crossed for one sample.
+        channel: What it crossed.
         cut: The cut.
         candidates: Images with the client's question and answer.
     """
-    simulated = simulate_cut(model, candidates, policy, encode, cut)
+    simulated = simulate_cut(model, candidates, policy, encode, channel, cut)
     scores = {}
     for kind in _BOTH:
         (observed,) = transcript.rows(cut, kind)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qpriv.boundary import Kind, Transcript
+from qpriv.boundary import Direction, Kind, RandomKey, Transcript
 from qpriv.datasets.sample import VQASample
 from qpriv.result import Result, Scalar
 
@@ -60,11 +60,19 @@ def attack_cut(
         seed: Seed of the other images.
     """
     crossed = [
-        share_cuts(victim.model, [sample], victim.policy, victim.encode, victim.cuts)
-        for sample in samples
+        share_cuts(
+            victim.model,
+            [sample],
+            victim.policy,
+            victim.encode,
+            victim.channel,
+            RandomKey(seed, step),
+        )
+        for step, sample in enumerate(samples)
     ]
     norms = [gradient_norm(transcript.rows(cut, Kind.GRADIENT)) for transcript in crossed]
-    if cut == victim.cuts[0]:
+    (way,) = (own.direction for own in victim.channel.cuts if own.layer == cut)
+    if way is Direction.UP:
         figures = _images(victim, samples, knowledge, cut, crossed, candidates, seed)
         threat, count = IMAGE, candidates
     else:
@@ -118,7 +126,9 @@ def _images(
         images = [sample, *(knowledge.samples[other] for other in others)]
         order = generator.permutation(candidates)  # no attack may win by a tie
         shown = asked([images[n] for n in order], sample.question, sample.answer)
-        scores = score_images(victim.model, victim.policy, victim.encode, transcript, cut, shown)
+        scores = score_images(
+            victim.model, victim.policy, victim.encode, transcript, victim.channel, cut, shown
+        )
         for kind, found in hits.items():
             found.append(bool(order[int(scores[kind].argmax())] == 0))
     return [

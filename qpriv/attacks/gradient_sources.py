@@ -10,7 +10,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
-from qpriv.boundary import Crossing, Transcript, record
+from qpriv.boundary import Channel, RandomKey, StageContext, Stages, Transcript
 from qpriv.datasets.sample import VQASample
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode, accumulate_gradients
@@ -112,7 +112,8 @@ def share_cuts(
     samples: Sequence[VQASample],
     policy: PruningPolicy,
     encode: Encode,
-    cuts: Sequence[int],
+    channel: Channel,
+    key: RandomKey | None = None,
 ) -> Transcript:
     """Return what crosses the cuts in one training step: activations, and gradients back.
 
@@ -123,9 +124,10 @@ def share_cuts(
         samples: The client's batch.
         policy: The client's pruning policy.
         encode: The frozen encoders.
-        cuts: ``(C,)``, or ``(C_A, C_B)``.
+        channel: What it crosses.
+        key: What a defence's random numbers depend on.
     """
-    with differentiable(model), record(model, cuts, gradients=True) as transcript:
+    with differentiable(model), channel.record(model, gradients=True, key=key) as transcript:
         model.train()
         batch = model.preprocessor(samples).to(model.device)
         accumulate_gradients(model, batch, policy, encode)
@@ -165,17 +167,22 @@ def simulate_cut(
     samples: Sequence[VQASample],
     policy: PruningPolicy,
     encode: Encode,
+    channel: Channel,
     cut: int,
+    key: RandomKey | None = None,
 ) -> Transcript:
     """Return what would cross a cut if client and server held the public base model."""
 
-    def as_leaf(hidden: Tensor, real: Tensor) -> Tensor:
+    def as_leaf(rows: Tensor, context: StageContext) -> Tensor:
         # no layer of the base model trains: without this no gradient would come back
-        return hidden.detach().requires_grad_()
+        return rows.detach().requires_grad_()
 
-    transcript = Transcript()
-    crossing = Crossing(model, cut, transcript, gradients=True, encode=as_leaf)
-    with differentiable(model), public_client(model), crossing:
+    tapped = channel.tapped(cut, Stages(encode=as_leaf))
+    with (
+        differentiable(model),
+        public_client(model),
+        tapped.record(model, gradients=True, key=key) as transcript,
+    ):
         model.eval()
         batch = model.preprocessor(samples).to(model.device)
         accumulate_gradients(model, batch, policy, encode)

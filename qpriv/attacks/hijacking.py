@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qpriv.boundary.crossing import Crossing
-from qpriv.boundary.transcript import Transcript
+from qpriv.boundary import RandomKey, StageContext, Stages, Transcript
 from qpriv.datasets.sample import VQASample
 from qpriv.paradigms.adapter import fresh_adapter
 from qpriv.paradigms.clipping import scale_gradients, square_norm
@@ -60,22 +59,22 @@ class HijackingServer:
         self.told: Sequence[Tensor] | None = None
         """Which patches the client says it kept; None where it says nothing."""
 
-    def hijack(self, gradient: Tensor, real: Tensor) -> Tensor:
-        """Return what crosses in place of an honest gradient ``[B, S, d]``; a `Stage`."""
+    def hijack(self, gradient: Tensor, context: StageContext) -> Tensor:
+        """Return what crosses in place of an honest gradient ``[sum T_i, d]``; a `Stage`."""
         message = self.transcript.select(self.cut)[-1]
         tokens = to_grid(self.transcript.image_rows(self.cut), self.told, self.num_patches)
         drawn = torch.Generator().manual_seed(self.seed + self.attack.steps_done)
-        rows = torch.randint(len(self.public), (len(tokens),), generator=drawn)
+        chosen = torch.randint(len(self.public), (len(tokens),), generator=drawn)
         self.attack.prepare(tokens, self.public)
         with torch.enable_grad():  # hooks of a backward pass run without
-            crafted = self.attack.step(tokens, self.public[rows])
+            crafted = self.attack.step(tokens, self.public[chosen])
         if self.control:
             return gradient
         returned = torch.zeros_like(gradient)
-        for row, (start, stop) in enumerate(message.spans):
-            places = real[row].nonzero()[start:stop, 0]
+        rows = context.split(returned)
+        for number, (own, (start, stop)) in enumerate(zip(rows, message.spans, strict=True)):
             # tokens lie on the grid in the order they came
-            returned[row, places] = crafted[row][tokens.present[row]].to(gradient)
+            own[start:stop] = crafted[number][tokens.present[number]].to(gradient)
         scale: Tensor = gradient.norm() / returned.norm().clamp(min=1e-12)
         return returned * scale
 
@@ -155,12 +154,10 @@ class HijackedClient:
         features = victim.encode(batch)
         decision = victim.policy.decide(features, samples)
         server.told = decision.kept if server.attack.positions == "known" else None
-        server.transcript.messages.clear()
         self.optimizer.zero_grad()
-        crossing = Crossing(
-            victim.model, server.cut, server.transcript, encode_gradient=server.hijack
-        )
-        with crossing:
+        hijacked = victim.channel.tapped(server.cut, Stages(encode_gradient=server.hijack))
+        key = RandomKey(self.seed, server.attack.steps_done)
+        with hijacked.record(victim.model, key=key) as server.transcript:
             torch.autograd.backward(victim.model(batch, features, decision).loss)
         if self.guard is not None:
             self.guard.observe(self._own_gradient(), fake=fake)

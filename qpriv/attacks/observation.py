@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NoReturn, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -11,8 +11,7 @@ from peft import PeftModel
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from qpriv.boundary.crossing import Crossing
-from qpriv.boundary.transcript import Transcript
+from qpriv.boundary import Channel, RandomKey, Transcript, stopped
 from qpriv.datasets.sample import ArrayImage, Box, ImageSource, VQASample
 from qpriv.metrics.reconstruction import Regions, patch_pixels
 from qpriv.models.vision_language import VisionLanguageModel
@@ -92,25 +91,45 @@ def observe(
     model: VisionLanguageModel,
     policy: PruningPolicy,
     samples: Sequence[VQASample],
+    channel: Channel,
     cut: int,
     *,
     encode: Encode | None = None,
     batch_size: int = 64,
+    key: RandomKey | None = None,
 ) -> Observation:
-    """Run the client's part on some samples and return what crosses the cut.
+    """Run the client's part on some samples and return what the receiver at a cut reads.
 
     The layers behind the cut do not run. An attacker who does this on its own scenes must hold
     the client's layers; who watches a victim gets the same from the wire.
+
+    Args:
+        model: The client's model.
+        policy: The client's pruning policy.
+        samples: What the client trains on.
+        channel: What the samples cross, with its codec and its defence.
+        cut: The cut that is attacked.
+        encode: The frozen encoders or a cache of them.
+        batch_size: Samples of one pass.
+        key: What a defence's random numbers depend on.
     """
-    transcript, kept = Transcript(), []
-    with Crossing(model, cut, transcript, decode=_stop):
+    kept: list[Tensor] = []
+    with channel.record(model, key=key, stop=cut) as transcript:
         for rows in batches(samples, batch_size):
             batch = model.preprocessor(rows).to(model.device)
             features = (encode or model.encode)(batch)
             decision = policy.decide(features, rows)
-            with _stopped():
+            with stopped():
                 model(batch, features, decision)
-            kept += [indices.cpu() for indices in decision.kept]
+            (places,) = (message.places for message in transcript.select(cut)[-1:])
+            own = [indices.cpu() for indices in decision.kept]
+            if places:  # some of the patches were withdrawn on their way
+                spans = model.sequences(batch, decision).image_spans
+                own = [
+                    patches[row[(row >= start) & (row < stop)] - start]
+                    for patches, row, (start, stop) in zip(own, places, spans, strict=True)
+                ]
+            kept += own
     return Observation(transcript, cut, tuple(kept), model.grid)
 
 
@@ -188,20 +207,3 @@ def _first_box(masks: Tensor) -> Box | None:
         return None
     rows, columns = masks[0].nonzero(as_tuple=True)
     return (int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1)
-
-
-class _Stopped(Exception):
-    """The client's part is done."""
-
-
-def _stop(hidden: Tensor, real: Tensor) -> NoReturn:
-    raise _Stopped
-
-
-@contextmanager
-def _stopped() -> Iterator[None]:
-    try:
-        yield
-    except _Stopped:
-        return
-    raise RuntimeError("the model never reached its cut")

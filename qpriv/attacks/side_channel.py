@@ -13,12 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from qpriv.boundary.padding import filled
-from qpriv.boundary.transcript import Kind, Transcript
+from qpriv.boundary import Channel, Kind, Transcript
 from qpriv.datasets.sample import VQASample
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
@@ -30,8 +28,8 @@ from .prediction import MIN_SAMPLES, Floats, learn_and_tell, nothing_to_tell, pr
 from .threat import ThreatModel
 
 View = Literal["text_length", "message_size", "kept_count", "token_counts", "kept_places"]
-"""``text_length``: text tokens of question and answer. ``message_size``: all tokens of the
-message, filled up to the bucket, as the size of an encrypted message tells. ``kept_count``:
+"""``text_length``: text tokens of question and answer. ``message_size``: bytes of the message as
+it crosses, by codec and bucket, as the size of an encrypted message tells. ``kept_count``:
 ``k_b`` alone. ``token_counts``: both counts. ``kept_places``: both, and which patches."""
 
 VIEWS: tuple[View, ...] = get_args(View)
@@ -39,8 +37,6 @@ Target = Literal["question_type", "answer", "sensitive"]
 """``sensitive``: whether anything sensitive, such as a face, is in the picture."""
 
 TARGETS: tuple[Target, ...] = get_args(Target)
-CUT = 0
-"""Sizes are the same at every cut, and before the first layer nothing has to be computed."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +46,13 @@ class SideChannel:
     Args:
         text: Tokens that are not of the image, ``[n]``.
         kept: Kept image tokens, ``[n]``.
+        sizes: Bytes of the message, filled up to the bucket, ``[n]``.
         places: Which patches these are, ``[n, N]`` bool; None where nobody was told.
     """
 
     text: Tensor
     kept: Tensor
+    sizes: Tensor
     places: Tensor | None
 
     def __len__(self) -> int:
@@ -66,14 +64,10 @@ class SideChannel:
         """Return the views there is something to see in."""
         return VIEWS if self.places is not None else VIEWS[:-1]
 
-    def seen(self, view: View, bucket: int = 1) -> Floats:
+    def seen(self, view: View) -> Floats:
         """Return the inputs of a classifier, ``[n, f]``."""
-        if view == "message_size":
-            sizes = [filled(int(length), bucket) for length in self.text + self.kept]
-            return np.asarray(sizes, dtype=np.float64)[:, None]
-        columns = {"text_length": [self.text], "kept_count": [self.kept]}.get(
-            view, [self.text, self.kept]
-        )
+        alone = {"text_length": self.text, "kept_count": self.kept, "message_size": self.sizes}
+        columns = [alone[view]] if view in alone else [self.text, self.kept]
         if view == "kept_places":
             if self.places is None:
                 raise ValueError("this transcript does not tell which patches were kept")
@@ -101,13 +95,14 @@ def read_side_channel(
         raise ValueError(f"the transcript holds no rows at cut {cut}: record it with store=True")
     lengths = torch.tensor([len(row) for message in passes for row in message.rows])
     spans = torch.tensor([span for message in passes for span in message.spans])
+    sizes = torch.tensor([size for message in passes for size in message.sizes])
     counts = spans[:, 1] - spans[:, 0]
     places = places_in(transcript, cut) if kept is None else kept
     mask = None if places is None else torch.zeros(len(counts), num_patches, dtype=torch.bool)
     if mask is not None and places is not None:
         for row, indices in enumerate(places):
             mask[row, indices.cpu().long()] = True
-    return SideChannel(lengths - counts, counts, mask)
+    return SideChannel(lengths - counts, counts, sizes, mask)
 
 
 def places_in(transcript: Transcript, cut: int) -> list[Tensor] | None:
@@ -131,6 +126,7 @@ def watch(
     model: VisionLanguageModel,
     policy: PruningPolicy,
     samples: Sequence[VQASample],
+    channel: Channel,
     *,
     encode: Encode | None = None,
     positions_known: bool = True,
@@ -139,22 +135,25 @@ def watch(
     """Return what crosses beside the activations when a client trains on some samples.
 
     Args:
-        model: The model; none of its decoder layers runs.
+        model: The model; none of its decoder layers runs, unless a defence needs what they make.
         policy: The client's pruning policy.
         samples: What it trains on.
+        channel: What they cross first.
         encode: The frozen encoders or a cache of them.
         positions_known: Whether the attacker is told which patches were kept.
         batch_size: Samples of one pass.
     """
-    parts = []
+    parts, watched = [], channel.at_entrance()
+    cut = watched.layers[0]
     for part in batches(samples, batch_size):
-        seen = observe(model, policy, part, CUT, encode=encode, batch_size=batch_size)
+        seen = observe(model, policy, part, watched, cut, encode=encode, batch_size=batch_size)
         kept = seen.kept if positions_known else None
-        parts.append(read_side_channel(seen.transcript, CUT, model.num_patches, kept))
+        parts.append(read_side_channel(seen.transcript, cut, model.num_patches, kept))
     places = [part.places for part in parts if part.places is not None]
     return SideChannel(
         torch.cat([part.text for part in parts]),
         torch.cat([part.kept for part in parts]),
+        torch.cat([part.sizes for part in parts]),
         torch.cat(places) if len(places) == len(parts) else None,
     )
 
@@ -195,7 +194,6 @@ def side_channel_report(
     asked: SideChannel,
     *,
     targets: Sequence[Target] = TARGETS,
-    bucket: int = 1,
     seed: int = 0,
 ) -> list[Result]:
     """Return how well each view tells each target, with the names of `prediction_report`.
@@ -206,7 +204,6 @@ def side_channel_report(
         private: The private samples; they go to the metric alone.
         asked: What crossed for them.
         targets: What is told.
-        bucket: Messages are filled to a multiple of so many tokens.
         seed: Seed of the classifiers.
     """
     groups = [sample.group_id for sample in auxiliary]
@@ -222,8 +219,6 @@ def side_channel_report(
                 why = f"{len(labels)} samples of {len(set(labels))} classes to learn from"
                 report.append(nothing_to_tell(name, why))
             else:
-                told = learn_and_tell(
-                    known.seen(view, bucket), labels, groups, asked.seen(view, bucket), seed
-                )
+                told = learn_and_tell(known.seen(view), labels, groups, asked.seen(view), seed)
                 report += prediction_report(name, told, truth, labels, owners)
     return report

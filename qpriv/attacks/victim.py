@@ -7,6 +7,7 @@ module with the few attributes below can be attacked.
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from qpriv.boundary import Channel
 from qpriv.datasets.sample import VQASample
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
@@ -35,8 +36,8 @@ class Victim(Protocol):
         ...
 
     @property
-    def cuts(self) -> tuple[int, ...]:
-        """Decoder layers before which activations leave their owner: ``(C,)`` or ``(C_A, C_B)``."""
+    def channel(self) -> Channel:
+        """What crosses between the parties; `Channel.supposed` where one owns all of it."""
         ...
 
     @property
@@ -94,13 +95,20 @@ class AttackData(Protocol):
 def describe(module: object) -> Circumstances:
     """Return under what a module's results are measured; `qpriv.result.stamp` attaches it.
 
-    A module that is no `Victim`, such as one that trains a document model, prunes and cuts nothing.
+    The channel is the one the run was trained with. Where it has none, results that depend on a
+    hypothetical one name it themselves. A module that is no `Victim`, such as one that trains a
+    document model, prunes and cuts nothing.
     """
-    label = getattr(getattr(module, "paradigm", None), "label", "centralized")
+    if not isinstance(module, Victim):
+        seed = int(getattr(module, "seed", 0))
+        return Circumstances(
+            seed=seed, policy="off", paradigm="centralized", channel="", defence="none"
+        )
+    channel = module.channel
     return Circumstances(
-        seed=int(getattr(module, "seed", 0)),
-        policy=module.policy.label if isinstance(module, Victim) else "off",
-        paradigm=label,
-        channel="",
-        defence="none",
+        seed=int(module.seed),
+        policy=module.policy.label,
+        paradigm=channel.paradigm,
+        channel="" if channel.hypothetical else channel.label,
+        defence=channel.defence_label,
     )

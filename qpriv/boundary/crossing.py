@@ -1,26 +1,32 @@
 """`Crossing`: the place in the decoder where activations leave their owner and gradients return."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from transformers import DynamicCache
 from transformers.models.llava.modeling_llava import LlavaModel
 
-from qpriv.errors import ConfigError
-from qpriv.models.batch import VQABatch
-from qpriv.models.sequences import TokenSelection
+from qpriv.models.forward_pass import Mode
 from qpriv.models.vision_language import VisionLanguageModel
 
 from .codecs import Codec, native, squared_error
-from .padding import check_bucket, filled, padding_cost
+from .padding import filled, padding_cost
+from .parties import TokenLayout, layer_inputs
+from .stages import (
+    Protection,
+    RandomKey,
+    Site,
+    StageContext,
+    Stages,
+    encoded,
+    passed,
+    sample_keys,
+)
 from .transcript import Direction, Kind, Span, Transcript
-
-Stage = Callable[[Tensor, Tensor], Tensor]
-"""Changes a tensor ``[B, S, d]`` given which tokens are real ``[B, S]``: a codec, noise, a hijack."""
 
 
 @dataclass(frozen=True)
@@ -32,73 +38,80 @@ class _Layout:
     positions: Tensor | None
     prefill: bool
 
-    def rows(self, padded: Tensor) -> list[Tensor]:
-        return [row[keep] for row, keep in zip(padded, self.real.to(padded.device), strict=True)]
+    @property
+    def packed(self) -> TokenLayout:
+        """Return how the real tokens are padded again."""
+        side = "right" if bool(self.real[:, 0].all()) else "left"
+        positions = None if self.positions is None else self.positions[self.real]
+        return TokenLayout(self.real.sum(dim=1), side, positions)  # type: ignore[arg-type]
+
+
+class StoppedAtCut(Exception):
+    """The layers before the cut are done, and those behind it shall not run."""
 
 
 class Crossing:
     """A cut before one decoder layer, open while used as a context manager.
 
-    With no stage given the hook only looks: it returns None, and the model computes as if it
-    were not there, bit for bit, in its loss and in every gradient. A stage changes what passes:
+    With no stage and no codec that loses anything the hook only looks: the model computes as if
+    it were not there, bit for bit, in its loss and in every gradient. Stages change what passes:
     what crosses (and is recorded and counted) is what lies between ``encode`` and ``decode``, for
-    the gradient between ``encode_gradient`` and ``decode_gradient``. A learned bottleneck fills
-    both, a defence's noise only ``encode``, a hijacking server (FSHA) only ``encode_gradient``.
-    The codec then writes either for the wire; recorded is what the receiver reads.
+    the gradient between ``encode_gradient`` and ``decode_gradient``. The codec then writes either
+    for the wire; recorded is what the receiver reads.
 
     It works in training, with gradient checkpointing (the hook stays outside the recomputed part),
-    in evaluation and in `generate`.
+    in evaluation and in `generate`. `Channel` alone makes crossings.
 
     Args:
         model: The whole model, with or without LoRA.
-        cut: The decoder layer before which the tensors cross; 0 is right after the projector.
-        transcript: Where to record, or None.
-        direction: Which way the activations go; gradients go the other way.
+        site: The decoder layer before which the tensors cross, and which way activations go.
+        transcript: Where to record.
         gradients: Record the gradients too.
-        encode: Applied to the activations by their sender.
-        decode: Applied to the activations by their receiver.
-        encode_gradient: Applied to the gradient by its sender.
-        decode_gradient: Applied to the gradient by its receiver.
         codec: How numbers are written for the wire; None writes them as they are computed.
         bucket: Messages are filled to a multiple of so many tokens a sample.
-
-    Raises:
-        ConfigError: If the model has no such layer, or the bucket holds no token.
+        defence: What the run does to what crosses, or None.
+        tap: What an attacker does there besides, after the defence's own stages.
+        key: What random numbers of the first pass depend on; each pass is a micro-batch further.
+        mode: What the passes are for; None is what the model says.
+        stops: Raise `StoppedAtCut` in place of the layers behind the cut.
     """
 
     def __init__(
         self,
         model: VisionLanguageModel,
-        cut: int,
-        transcript: Transcript | None = None,
+        site: Site,
+        transcript: Transcript,
         *,
-        direction: Direction = Direction.UP,
-        gradients: bool = False,
-        encode: Stage | None = None,
-        decode: Stage | None = None,
-        encode_gradient: Stage | None = None,
-        decode_gradient: Stage | None = None,
-        codec: Codec | None = None,
-        bucket: int = 1,
+        gradients: bool,
+        codec: Codec | None,
+        bucket: int,
+        defence: Protection | None,
+        tap: Stages,
+        key: RandomKey,
+        mode: Mode | None,
+        stops: bool,
     ) -> None:
-        check_cut(model, cut)
-        check_bucket(bucket)
-        self.model, self.cut, self.transcript, self.direction = model, cut, transcript, direction
-        self.codec, self.bucket = codec, bucket
-        self.gradients = gradients
-        self.encode, self.decode = encode, decode
-        self.encode_gradient, self.decode_gradient = encode_gradient, decode_gradient
+        self.model, self.site, self.transcript = model, site, transcript
+        self.gradients, self.codec, self.bucket = gradients, codec, bucket
+        self.defence, self.tap, self.key, self.mode = defence, tap, key, mode
+        self.stops = stops
+        self.terms: list[Tensor] = []
+        """Terms for the client's own gradient, of the passes since they were last taken."""
+        self._passes, self._token = 0, 0
         self._layout: _Layout | None = None
+        self._behind = _Behind(model, site.cut)
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def __enter__(self) -> Self:
         """Place the hooks."""
         entrance = find_llava(self.model)
-        layer = self.model.decoder_layers[self.cut]
+        layer = self.model.decoder_layers[self.site.cut]
         self._handles = [
             entrance.register_forward_pre_hook(self._enter_model, with_kwargs=True),
             layer.register_forward_pre_hook(self._cross, with_kwargs=True),
         ]
+        if self.defence is not None:
+            self._handles += self._behind.place()
         return self
 
     def __exit__(
@@ -113,125 +126,249 @@ class Crossing:
         self._handles, self._layout = [], None
 
     def _enter_model(self, module: LlavaModel, _: object, kwargs: dict[str, Any]) -> None:
-        self._layout = _read_layout(kwargs, module.config.image_token_id)
+        self._layout = layout = _read_layout(kwargs, module.config.image_token_id)
+        self._passes += layout.prefill
+        self._token = 0 if layout.prefill else self._token + 1
+        self._behind.enter(layout.prefill)
 
     def _cross(
         self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         hidden: Tensor = args[0] if args else kwargs["hidden_states"]
-        layout = self._layout
-        if layout is None:
-            raise RuntimeError("a decoder layer ran without its model: call the whole model")
-        crossing = hidden if self.encode is None else self.encode(hidden, layout.real)
-        received = crossing if self.codec is None else self.codec.through(crossing)
-        self._record(Kind.ACTIVATION, self.direction, crossing, received, layout)
-        self._watch_gradient(crossing, layout)
-        received = received if self.decode is None else self.decode(received, layout.real)
-        if received is hidden:
+        layout = self._layout_here()
+        lossless = self.codec is None or self.codec.keeps(hidden.dtype)
+        if self.defence is None and not self.tap and lossless:
+            self._look(hidden, layout)
+            received, told = hidden, None
+        else:
+            received, told = self._send(hidden, layout, kwargs.get("cache"))
+        if self.stops:
+            raise StoppedAtCut
+        changed = told or {}
+        if received is hidden and not changed:
             return None
         if args:
-            return (received, *args[1:]), kwargs
-        return args, {**kwargs, "hidden_states": received}
+            return (received, *args[1:]), {**kwargs, **changed}
+        return args, {**kwargs, **changed, "hidden_states": received}
 
-    def _watch_gradient(self, crossing: Tensor, layout: _Layout) -> None:
-        stages = (self.encode_gradient, self.decode_gradient, self.codec)
-        if not crossing.requires_grad or not (self.gradients or any(stages)):
+    def _look(self, hidden: Tensor, layout: _Layout) -> None:
+        """Record what passes, which nothing changes on its way."""
+        real, context = layout.real.to(hidden.device), self._context(layout)
+        rows, left = hidden[real], self._left_of_client(context)
+        self._record(Kind.ACTIVATION, rows, rows, context, left)
+        if not hidden.requires_grad or not self.gradients:
+            return
+
+        def watch(gradient: Tensor) -> None:
+            returned = gradient[real]
+            self._record(Kind.GRADIENT, returned, returned, context, left)
+
+        hidden.register_hook(watch)  # type: ignore[no-untyped-call]
+
+    def _send(
+        self, hidden: Tensor, layout: _Layout, cache: DynamicCache | None
+    ) -> tuple[Tensor, dict[str, Any] | None]:
+        """Return what the layers behind the cut compute with, and what they are told besides."""
+        real, stages = layout.real.to(hidden.device), self._stages()
+        crossed, context, places = encoded(stages, hidden[real], self._context(layout))
+        # a node of its own: the gradient of the client's own term does not cross
+        sent = crossed.view_as(crossed) if self._add_term(crossed, context) else crossed
+        received = sent if self.codec is None else self.codec.through(sent)
+        if places is not None:
+            self._note_withdrawal(places, context, real)
+        self._record(Kind.ACTIVATION, sent, received, context, self._left_of_client(context))
+        self._watch_gradient(sent, context, stages)
+        decoders = [each.decode for each in reversed(stages)]
+        received = passed(decoders, received, context.of("decode"))
+        if places is None:
+            padded = received.new_zeros((*real.shape, received.shape[-1]))
+            padded = padded.index_put((real,), received)
+            return padded, self._behind.go_on(padded, cache)
+        padded = context.layout.unpack(received)
+        return padded, self._behind.begin(padded, context.layout, cache)
+
+    def _add_term(self, crossed: Tensor, context: StageContext) -> bool:
+        """Ask the defence for a term where a client sends in training; return whether it has one."""
+        sends = self.site.direction is Direction.UP and context.mode == "train"
+        if self.defence is None or not sends or not torch.is_grad_enabled():
+            return False
+        term = self.defence.loss(crossed, context)
+        self.terms += [] if term is None else [term]
+        return term is not None
+
+    def _watch_gradient(
+        self,
+        sent: Tensor,
+        context: StageContext,
+        stages: tuple[Stages, ...],
+    ) -> None:
+        left = self._left_of_client(context)
+        encoders = [each.encode_gradient for each in stages]
+        decoders = [each.decode_gradient for each in reversed(stages)]
+        lossless = self.codec is None or self.codec.keeps(sent.dtype)
+        changed = any(encoders) or any(decoders) or not lossless
+        if not sent.requires_grad or not (self.gradients or changed):
             return
 
         def turn_back(gradient: Tensor) -> Tensor | None:
-            sent = gradient
-            if self.encode_gradient is not None:
-                sent = self.encode_gradient(gradient, layout.real)
-            received = sent if self.codec is None else self.codec.round_trip(sent)
+            returned = passed(encoders, gradient, context.of("encode_gradient"))
+            received = returned if self.codec is None else self.codec.round_trip(returned)
             if self.gradients:
-                self._record(Kind.GRADIENT, self.direction.reverse, sent, received, layout)
-            if self.decode_gradient is not None:
-                received = self.decode_gradient(received, layout.real)
+                self._record(Kind.GRADIENT, returned, received, context, left)
+            received = passed(decoders, received, context.of("decode_gradient"))
             return None if received is gradient else received
 
-        crossing.register_hook(turn_back)  # type: ignore[no-untyped-call]
+        sent.register_hook(turn_back)  # type: ignore[no-untyped-call]
+
+    def _stages(self) -> tuple[Stages, ...]:
+        own = self.defence
+        if own is None or self._mode() not in own.active_in:
+            return (self.tap,)
+        return own.stages(self.site), self.tap
+
+    def _mode(self) -> Mode:
+        current = self.model.under_way
+        if self.mode is not None:
+            return self.mode
+        if current is not None:
+            return current.mode
+        return "train" if self.model.training else "evaluate"
+
+    def _context(self, layout: _Layout) -> StageContext:
+        current = self.model.under_way
+        keys, groups = sample_keys(() if current is None else current.samples, len(layout.spans))
+        return StageContext(
+            site=self.site,
+            layout=layout.packed,
+            spans=layout.spans,
+            keys=keys,
+            groups=groups,
+            mode=self._mode(),
+            token=self._token,
+            key=self.key.micro(self._passes - 1),
+        )
+
+    def _layout_here(self) -> _Layout:
+        """Return the layout at this depth, where others may have dropped tokens before."""
+        layout, current = self._layout, self.model.under_way
+        if layout is None:
+            raise RuntimeError("a decoder layer ran without its model: call the whole model")
+        if current is None or current.kept is None or not layout.prefill:
+            return layout
+        return _left(layout, current.kept)
+
+    def _note_withdrawal(self, places: Tensor, context: StageContext, real: Tensor) -> None:
+        current = self.model.under_way
+        if current is None:
+            raise RuntimeError("rows are withdrawn, and nobody has said of which samples")
+        counts = real.sum(dim=1)
+        starts = (counts.cumsum(dim=0) - counts).tolist()
+        rows = torch.split(places, context.lengths)
+        current.keep([row - start for row, start in zip(rows, starts, strict=True)])
+
+    def _left_of_client(self, context: StageContext) -> tuple[Tensor, ...]:
+        """Return which of the client's tokens are at the cut; nothing where all of them are."""
+        current = self.model.under_way
+        return () if current is None or context.token else current.kept or ()
 
     def _record(
-        self, kind: Kind, direction: Direction, sent: Tensor, received: Tensor, layout: _Layout
+        self,
+        kind: Kind,
+        sent: Tensor,
+        received: Tensor,
+        context: StageContext,
+        places: Sequence[Tensor],
     ) -> None:
-        if self.transcript is None:
-            return
-        rows = layout.rows(received)
-        codec = self.codec or native(sent.dtype)
-        lengths = [len(row) for row in rows]
-        tokens = sum(filled(length, self.bucket) for length in lengths)
-        size = codec.token_bytes(sent.shape[-1])
+        size = (self.codec or native(sent.dtype)).token_bytes(sent.shape[-1])
+        lengths, rows = context.lengths, context.split(received)
+        whole, way = context.token == 0, self.site.direction
         self.transcript.add(
-            self.cut,
+            self.site.cut,
             kind,
-            direction,
+            way if kind is Kind.ACTIVATION else way.reverse,
             rows,
-            spans=layout.spans,
-            prefill=layout.prefill,
-            num_bytes=tokens * size,
-            distortion=None if received is sent else squared_error(layout.rows(sent), rows),
+            spans=context.spans,
+            prefill=whole,
+            sizes=[filled(length, self.bucket) * size for length in lengths],
+            distortion=None if received is sent else squared_error(context.split(sent), rows),
             filler=padding_cost(lengths, self.bucket) * size,
+            places=places,
         )
         # what comes back to a client lies as it left: it knows the lengths
-        if kind is Kind.ACTIVATION and layout.prefill and direction is Direction.UP:
-            self._record_layout(direction, layout)
+        if kind is Kind.ACTIVATION and whole and way is Direction.UP:
+            self._record_layout(context)
 
-    def _record_layout(self, direction: Direction, layout: _Layout) -> None:
+    def _record_layout(self, context: StageContext) -> None:
         # the receiver rebuilds mask and positions from the lengths, unless positions have gaps
-        assert self.transcript is not None
-        lengths = list(layout.real.sum(dim=1, keepdim=True))
-        self.transcript.add(self.cut, Kind.LENGTHS, direction, lengths)
+        layout, cut = context.layout, self.site.cut
+        self.transcript.add(cut, Kind.LENGTHS, Direction.UP, list(layout.lengths[:, None]))
         if layout.positions is not None:
-            rows = layout.rows(layout.positions)
-            self.transcript.add(self.cut, Kind.POSITIONS, direction, rows)
+            rows = context.split(layout.positions)
+            self.transcript.add(cut, Kind.POSITIONS, Direction.UP, rows)
 
 
-@contextmanager
-def record(
-    model: VisionLanguageModel,
-    cuts: Sequence[int],
-    *,
-    gradients: bool = False,
-    store: bool = True,
-) -> Iterator[Transcript]:
-    """Record what crosses one cut ``(C,)`` or the two cuts ``(C_A, C_B)`` of a U-shaped split.
+class _Behind:
+    """The layers behind a cut, where fewer tokens arrive than the model was given.
 
-    Activations go up at the first cut and come down at the second one.
+    They are told mask and positions of what arrives, in place of the model's own, to the end of a
+    generation.
 
-    Raises:
-        ConfigError: If a cut is beyond the model's depth or they do not rise.
+    Args:
+        model: The whole model.
+        start: The first of the layers.
     """
-    if not cuts or len(cuts) > 2 or list(cuts) != sorted(set(cuts)):
-        raise ConfigError(f"cuts are {tuple(cuts)}", remedy="give one cut, or two that rise")
-    transcript = Transcript(store=store)
-    with ExitStack() as stack:
-        for cut, direction in zip(cuts, (Direction.UP, Direction.DOWN), strict=False):
-            crossing = Crossing(model, cut, transcript, direction=direction, gradients=gradients)
-            stack.enter_context(crossing)
-        yield transcript
 
+    def __init__(self, model: VisionLanguageModel, start: int) -> None:
+        self.model, self.start = model, start
+        self._told: dict[str, Any] | None = None
+        self._mask: Tensor | None = None
+        self._next: Tensor | None = None
 
-def activation_bytes(
-    model: VisionLanguageModel, batch: VQABatch, decision: TokenSelection | None
-) -> Tensor:
-    """Return the size of each sample's activations at any cut, ``(k + T) d b``, ``[B]`` int64.
+    def place(self) -> list[torch.utils.hooks.RemovableHandle]:
+        """Return hooks that tell the later layers; the first one is told by its caller."""
+        return [
+            layer.register_forward_pre_hook(self._tell, with_kwargs=True)
+            for layer in self.model.decoder_layers[self.start + 1 :]
+        ]
 
-    Nothing runs for it. The gradient that comes back is as large.
-    """
-    tokens = model.sequences(batch, decision).attention_mask.sum(dim=1)
-    return tokens * model.hidden_size * next(model.language_model.parameters()).element_size()
+    def enter(self, prefill: bool) -> None:
+        """Forget what was told of an earlier call, and of an earlier batch if this is a new one."""
+        self._told = None
+        if prefill:
+            self._mask = self._next = None
 
+    def begin(
+        self, hidden: Tensor, layout: TokenLayout, cache: DynamicCache | None
+    ) -> dict[str, Any]:
+        """Return what to tell of the tokens that are left of a batch, ``[B, S, d]``."""
+        positions = layout.position_ids
+        self._mask = layout.mask
+        self._next = (positions * layout.mask).amax(dim=1) + 1
+        return self._tell_of(hidden, positions, cache)
 
-def check_cut(model: VisionLanguageModel, cut: int) -> None:
-    """Refuse a cut that the model does not have.
+    def go_on(self, hidden: Tensor, cache: DynamicCache | None) -> dict[str, Any] | None:
+        """Return what to tell of one more token of each sample, if any were withdrawn before."""
+        if self._mask is None or self._next is None:
+            return None
+        positions = self._next[:, None]
+        self._mask = torch.cat((self._mask, torch.ones_like(positions)), dim=1)
+        self._next = self._next + 1
+        return self._tell_of(hidden, positions, cache)
 
-    Raises:
-        ConfigError: If there is no such decoder layer.
-    """
-    if not 0 <= cut < model.num_layers:
-        raise ConfigError(
-            f"cut is {cut}", remedy=f"the model has decoder layers 0 to {model.num_layers - 1}"
+    def _tell_of(
+        self, hidden: Tensor, positions: Tensor, cache: DynamicCache | None
+    ) -> dict[str, Any]:
+        decoder: Any = self.model.language_model
+        assert self._mask is not None
+        self._told = layer_inputs(
+            decoder.config, decoder.rotary_emb, hidden, self._mask, positions, cache, self.start
         )
+        return self._told
+
+    def _tell(
+        self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        return None if self._told is None else (args, {**kwargs, **self._told})
 
 
 def find_llava(model: nn.Module) -> LlavaModel:
@@ -240,6 +377,30 @@ def find_llava(model: nn.Module) -> LlavaModel:
     Adapters call the outer model's `forward` directly, past its hooks; this one is always called.
     """
     return next(module for module in model.modules() if isinstance(module, LlavaModel))
+
+
+def _left(layout: _Layout, kept: Sequence[Tensor]) -> _Layout:
+    """Return a layout after tokens were dropped.
+
+    Args:
+        layout: That of the model's input.
+        kept: For each row which of its real tokens are left, ``[T_i]`` ascending.
+    """
+    whole = layout.packed
+    lengths = torch.tensor([len(row) for row in kept], device=layout.real.device)
+    positions = None
+    if whole.positions is not None:
+        parts = torch.split(whole.positions, whole.lengths.tolist())
+        positions = torch.cat(
+            [own[row.to(own.device)] for own, row in zip(parts, kept, strict=True)]
+        )
+    left = TokenLayout(lengths, whole.side, positions)
+    spans = tuple(
+        (int((row < start).sum()), int((row < stop).sum()))
+        for row, (start, stop) in zip(kept, layout.spans, strict=True)
+    )
+    gapped = None if positions is None else left.position_ids
+    return _Layout(left.mask.bool(), spans, gapped, layout.prefill)
 
 
 def _read_layout(kwargs: dict[str, Any], image_token: int) -> _Layout:

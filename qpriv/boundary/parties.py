@@ -77,6 +77,41 @@ class TokenLayout:
         return padded.index_put((mask,), rows)
 
 
+def layer_inputs(
+    config: Any,  # noqa: ANN401 - transformers' own
+    rotary: nn.Module,
+    hidden: Tensor,
+    mask: Tensor,
+    positions: Tensor,
+    cache: DynamicCache | None,
+    layer: int,
+) -> dict[str, Any]:
+    """Return what decoder layers are told about tokens beside the tokens.
+
+    Args:
+        config: The decoder's configuration.
+        rotary: The decoder's rotary embedding.
+        hidden: What enters, ``[B, S, d]``.
+        mask: 1 for every real token, those in the cache included, ``[B, P + S]``.
+        positions: Positions of the tokens in ``hidden``, ``[B, S]``.
+        cache: Keys and values, or None.
+        layer: The layer at which the length of the cache is read.
+    """
+    causal = create_causal_mask(
+        config=config,
+        inputs_embeds=hidden,
+        attention_mask=mask,
+        cache=cache,
+        position_ids=positions,
+        layer_idx=layer,
+    )
+    return {
+        "attention_mask": causal,
+        "position_embeddings": rotary(hidden, position_ids=positions),
+        "position_ids": positions,
+    }
+
+
 class Segment(nn.Module):
     """Decoder layers ``[start, stop)``: all that the server of a U-shaped split holds.
 
@@ -105,25 +140,11 @@ class Segment(nn.Module):
             positions: Positions of the tokens in ``hidden``, ``[B, S]``.
             cache: Keys and values of this party's layers; filled in place.
         """
-        causal = create_causal_mask(
-            config=self.config,
-            inputs_embeds=hidden,
-            attention_mask=mask,
-            cache=cache,
-            position_ids=positions,
-            # the length of the cache is read at a layer that this party owns
-            layer_idx=self.start,
+        inputs = layer_inputs(
+            self.config, self.rotary, hidden, mask, positions, cache, layer=self.start
         )
-        rotary = self.rotary(hidden, position_ids=positions)
         for layer in self.layers:
-            hidden = layer(
-                hidden,
-                attention_mask=causal,
-                position_embeddings=rotary,
-                position_ids=positions,
-                cache=cache,
-                use_cache=cache is not None,
-            )
+            hidden = layer(hidden, **inputs, cache=cache, use_cache=cache is not None)
         return hidden
 
     def new_cache(self) -> DynamicCache:

@@ -53,12 +53,13 @@ class Message:
         rows: For each sample the real (unpadded) tokens, ``[T_i, d]``; empty where only bytes
             were counted.
         spans: For each row where the image tokens lie; empty where unknown.
-        num_bytes: Exact size of what crossed: the rows, or their encoded form.
+        sizes: Exact size in bytes of what crossed for each row, in its encoded and filled form.
         prefill: False for the single tokens of a generation after its first pass.
         client: The client at the other end.
         names: For each row the weight it belongs to; empty for rows of tokens.
         distortion: Sums of squares of what a lossy codec lost and of what it was given.
         filler: How many of the bytes nobody reads: they fill samples up to a bucket.
+        places: For each row which of the client's tokens crossed, ``[T_i]``; empty where all did.
     """
 
     cut: int
@@ -66,12 +67,18 @@ class Message:
     direction: Direction
     rows: tuple[Tensor, ...]
     spans: tuple[Span, ...] = ()
-    num_bytes: int = 0
+    sizes: tuple[int, ...] = ()
     prefill: bool = True
     client: int = 0
     names: tuple[str, ...] = ()
     distortion: tuple[float, float] | None = None
     filler: int = 0
+    places: tuple[Tensor, ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the exact size of what crossed."""
+        return sum(self.sizes)
 
 
 @dataclass
@@ -106,31 +113,35 @@ class Transcript:
         spans: Sequence[Span] = (),
         prefill: bool = True,
         names: Sequence[str] = (),
-        num_bytes: int | None = None,
+        sizes: Sequence[int] | None = None,
         distortion: tuple[float, float] | None = None,
         filler: int = 0,
+        places: Sequence[Tensor] = (),
     ) -> None:
         """Append one message; the tensors are copied to the CPU without their graph.
 
-        ``num_bytes`` is given where the rows crossed in another form than that of the tensors.
+        ``sizes`` are given where the rows crossed in another form than that of the tensors.
         """
-        kept = tuple(row.detach().to("cpu", copy=True) for row in rows) if self.store else ()
-        size = sum(row.numel() * row.element_size() for row in rows)
+        plain = [row.numel() * row.element_size() for row in rows]
         self.messages.append(
             Message(
                 cut,
                 kind,
                 direction,
-                kept,
+                self._copies(rows),
                 tuple(spans),
-                size if num_bytes is None else num_bytes,
+                tuple(plain if sizes is None else sizes),
                 prefill,
                 self.client,
                 tuple(names),
                 distortion,
                 filler,
+                self._copies(places),
             )
         )
+
+    def _copies(self, rows: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(row.detach().to("cpu", copy=True) for row in rows) if self.store else ()
 
     def weights(self, kind: Kind = Kind.ADAPTER) -> list[dict[str, Tensor]]:
         """Return the sets of named weights that crossed, such as the updates of a round."""

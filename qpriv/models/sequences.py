@@ -5,6 +5,7 @@ them. Pruning therefore shortens that run and hands over as many features; the m
 the stock one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -51,6 +52,59 @@ class TokenSequences:
     position_ids: Tensor
     labels: Tensor
     image_spans: tuple[tuple[int, int], ...]
+
+    @property
+    def side(self) -> Side:
+        """Return where the rows are padded."""
+        return "right" if bool(self.attention_mask[:, 0].all()) else "left"
+
+    def only(self, kept: Sequence[Tensor] | None) -> "TokenSequences":
+        """Return what is left where tokens were dropped inside the decoder.
+
+        Positions are numbered again without gaps, unless they had gaps before.
+
+        Args:
+            kept: For each row the places of its real tokens that stay, ``[T_i]`` ascending; None
+                keeps them all.
+
+        Raises:
+            ModelError: If a token that carries the loss was dropped.
+        """
+        if kept is None:
+            return self
+        real = self.attention_mask.bool()
+        counted = torch.equal(
+            self.position_ids.expand_as(real)[real],
+            compact_positions(self.attention_mask, self.side)[real],
+        )
+        columns = [
+            row.nonzero().squeeze(1)[chosen.to(row.device)]
+            for row, chosen in zip(real, kept, strict=True)
+        ]
+
+        def gather(values: Tensor, filler: int) -> Tensor:
+            picked = [row[column] for row, column in zip(values, columns, strict=True)]
+            return pad_rows(picked, filler, self.side)
+
+        mask, labels = gather(self.attention_mask, 0), gather(self.labels, IGNORED)
+        if int((labels != IGNORED).sum()) != int((self.labels != IGNORED).sum()):
+            raise ModelError(
+                "a token of an answer was dropped inside the decoder, and its loss with it",
+                remedy="drop tokens of image or prompt only",
+            )
+        spans = []
+        for column, (start, stop) in zip(columns, self.image_spans, strict=True):
+            offset = mask.shape[1] - len(column) if self.side == "left" else 0
+            before, within = int((column < start).sum()), int((column < stop).sum())
+            spans.append((offset + before, offset + within))
+        numbered = compact_positions(mask, self.side)
+        return TokenSequences(
+            input_ids=gather(self.input_ids, 0),
+            attention_mask=mask,
+            position_ids=numbered if counted else gather(self.position_ids.expand_as(real), 0),
+            labels=labels,
+            image_spans=tuple(spans),
+        )
 
 
 def image_features(patches: Tensor, selection: TokenSelection | None) -> list[Tensor]:

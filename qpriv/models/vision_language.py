@@ -20,6 +20,7 @@ from .batch import VQABatch
 from .encoders import SensitivityEncoder, load_sensitivity_encoder, load_text_encoder
 from .features import FeatureSizes, VisualFeatures
 from .fingerprint import fingerprint
+from .forward_pass import ForwardPass, Mode
 from .loading import (
     DTYPES,
     DType,
@@ -82,6 +83,7 @@ class VisionLanguageModel(AdaptedLlava):
         self.sensitivity_encoder = sensitivity_encoder
         self.preprocessor = preprocessor
         self.backbone = backbone
+        self.under_way: ForwardPass | None = None
         self.requires_grad_(False)
         self.eval()
 
@@ -221,15 +223,18 @@ class VisionLanguageModel(AdaptedLlava):
             ModelError: If a row's image tokens and features differ in number.
         """
         sequences = self.sequences(batch, decision, positions)
-        output = self.llava(
-            **_text_inputs(sequences),
-            labels=sequences.labels,
-            mm_encoder_outputs=self._image_outputs(batch, features, decision),
-            use_cache=False,
+        with self._pass(batch, "train" if self.training else "evaluate") as current:
+            logits = self.llava(
+                **_text_inputs(sequences),
+                mm_encoder_outputs=self._image_outputs(batch, features, decision),
+                use_cache=False,
+            ).logits
+        left = sequences.only(current.kept)
+        # as the stock model computes it, of the tokens that are left at its end
+        loss = self.stock.loss_function(
+            logits=logits, labels=left.labels, vocab_size=self.stock.config.text_config.vocab_size
         )
-        return LanguageOutput(
-            output.loss, output.logits, sequences.labels, sequences.image_spans, sequences
-        )
+        return LanguageOutput(loss, logits, left.labels, left.image_spans, left)
 
     @torch.no_grad()
     def answer(
@@ -252,7 +257,7 @@ class VisionLanguageModel(AdaptedLlava):
             num_beams: 1 is greedy decoding.
         """
         prompt = self.prompts(batch, decision)
-        with _evaluating(self):
+        with _evaluating(self), self._pass(batch, "generate"):
             ids = self.llava.generate(
                 input_ids=prompt.input_ids,
                 attention_mask=prompt.attention_mask,
@@ -281,13 +286,13 @@ class VisionLanguageModel(AdaptedLlava):
         positions only, so memory does not grow with the prompt.
         """
         sequences = self.sequences(batch, decision)
-        with _evaluating(self):
+        with _evaluating(self), self._pass(batch, "evaluate") as current:
             hidden = self.stock.model(
                 **_text_inputs(sequences),
                 mm_encoder_outputs=self._image_outputs(batch, features, decision),
                 use_cache=False,
             ).last_hidden_state
-            return score_answers(hidden, sequences.labels, self.lm_head)
+            return score_answers(hidden, sequences.only(current.kept).labels, self.lm_head)
 
     def sequences(
         self,
@@ -311,6 +316,15 @@ class VisionLanguageModel(AdaptedLlava):
         return self._shorten(
             batch.prompt_ids, batch.prompt_mask, batch.prompt_ids, decision, left=True
         )
+
+    @contextmanager
+    def _pass(self, batch: VQABatch, mode: Mode) -> Iterator[ForwardPass]:
+        """Tell whoever sits in the decoder what is computed meanwhile."""
+        before, self.under_way = self.under_way, ForwardPass(batch.samples, mode)
+        try:
+            yield self.under_way
+        finally:
+            self.under_way = before
 
     def _shorten(
         self,

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from qpriv.boundary import Traffic
+from qpriv.boundary import Channel, Traffic
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
 from qpriv.models.batch import VQABatch
@@ -66,6 +66,9 @@ class Paradigm(ABC):
     clients_on_ranks: ClassVar[bool] = False
     """Whether processes share the clients among them, and so all read the same batches."""
 
+    crosses: ClassVar[bool] = True
+    """Whether anything crosses between parties in training."""
+
     figures: dict[str, float]
     """What is worth logging of the last step, by name."""
 
@@ -97,6 +100,14 @@ class Paradigm(ABC):
             ConfigError: If the cuts do not fit into it.
         """
         return ()
+
+    def channel(self, cuts: Sequence[int] = ()) -> Channel:
+        """Return what crosses between the parties: what is trained with, attacked and counted.
+
+        Args:
+            cuts: Where nothing is cut: the cuts to suppose.
+        """
+        return Channel.supposed(cuts, self.label)
 
     def check_processes(self, count: int) -> None:
         """Check the number of processes that train together.
@@ -189,6 +200,7 @@ class Centralized(Paradigm):
     """
 
     label = "centralized"
+    crosses = False
 
     def __init__(self) -> None:
         super().__init__()

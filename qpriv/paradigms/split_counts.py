@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from qpriv.boundary import Direction, Kind, Transcript
-from qpriv.boundary.padding import padding_cost
+from qpriv.boundary.padding import filled, padding_cost
 from qpriv.models.vision_language import LanguageOutput
 
 _LABEL_BYTES = 4
@@ -19,9 +19,9 @@ def count_loss(transcript: Transcript, cut: int, output: LanguageOutput, bucket:
     rows = [row[keep].int() for row, keep in zip(output.labels, real, strict=True)]
     # filled like the activations they cross with, or their size would tell what those hide
     lengths = [len(row) for row in rows]
+    sizes = [_LABEL_BYTES * filled(length, bucket) for length in lengths]
     filler = _LABEL_BYTES * padding_cost(lengths, bucket)
-    size = _LABEL_BYTES * sum(lengths) + filler
-    transcript.add(cut, Kind.LABELS, Direction.UP, rows, num_bytes=size, filler=filler)
+    transcript.add(cut, Kind.LABELS, Direction.UP, rows, sizes=sizes, filler=filler)
     count_scalars(transcript, cut)
 
 

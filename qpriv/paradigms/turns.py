@@ -1,13 +1,13 @@
 """`Split`: the decoder is cut, and clients train in turn against the server behind the cut."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from qpriv.boundary import CodecName, Crossing, Direction, Transcript, make_codec
+from qpriv.boundary import Channel, CodecName, RandomKey, Transcript, make_codec
 from qpriv.boundary.padding import check_bucket
 from qpriv.errors import ConfigError
 from qpriv.models.batch import VQABatch
@@ -82,6 +82,20 @@ class Split(Paradigm):
     def cuts(self) -> tuple[int, ...]:
         """Return where `place` has put the cuts."""
         return self._cuts
+
+    def channel(self, cuts: Sequence[int] = ()) -> Channel:
+        """Return what crosses between the parties, once the cuts are placed.
+
+        Args:
+            cuts: Not read: the cuts are the paradigm's own.
+        """
+        return Channel(
+            self._cuts,
+            codec=self.codec,
+            bucket=self.bucket,
+            labels_cross=self.labels_cross,
+            paradigm=self.label,
+        )
 
     @property
     def private(self) -> bool:
@@ -191,20 +205,9 @@ class Split(Paradigm):
             store: Keep the tensors and not only their sizes.
         """
         self.activate(model, client)
-        transcript = Transcript(store=store, client=client)
-        with ExitStack() as stack:
-            for cut, direction in zip(self._cuts, (Direction.UP, Direction.DOWN), strict=False):
-                crossing = Crossing(
-                    model,
-                    cut,
-                    transcript,
-                    direction=direction,
-                    gradients=gradients,
-                    codec=self.codec,
-                    bucket=self.bucket,
-                )
-                stack.enter_context(crossing)
-            yield transcript
+        key = RandomKey(client=client)
+        with self.channel().open(model, gradients=gradients, store=store, key=key) as opened:
+            yield opened.transcript
 
     @contextmanager
     def answering(self, model: VisionLanguageModel, client: int) -> Iterator[None]:

@@ -79,13 +79,13 @@ def test_sizes_of_others_tell_nothing() -> None:
     kept = torch.tensor([len(sample.question) for sample in samples])
     text = torch.full((120,), 9)
     order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
-    known = SideChannel(text[:60], kept[:60], None)
+    known = SideChannel(text[:60], kept[:60], text[:60] + kept[:60], None)
     for asked, leaks in ((kept[60:], True), (kept[60:][order], False)):
         figures = side_channel_report(
             samples[:60],
             known,
             samples[60:],
-            SideChannel(text[60:], asked, None),
+            SideChannel(text[60:], asked, text[60:] + asked, None),
             targets=["question_type"],
         )
         gain = next(r for r in figures if r.name == "question_type_from_kept_count_gain")

@@ -18,7 +18,7 @@ from qpriv.attacks.gradient_sources import (
 )
 from qpriv.attacks.gradient_updates import attack_updates, find_words
 from qpriv.attacks.span_test import first_layer_span
-from qpriv.boundary import Kind
+from qpriv.boundary import Channel, Kind
 from qpriv.boundary.parties import Tail
 from qpriv.datasets.sample import VQASample
 from qpriv.models.vision_language import VisionLanguageModel
@@ -39,7 +39,7 @@ class Attacked:
 
     model: VisionLanguageModel
     policy: PruningPolicy = field(default_factory=lambda: RandomPruning(0.9))
-    cuts: tuple[int, ...] = (2, 6)
+    channel: Channel = field(default_factory=lambda: Channel.supposed((2, 6)))
     recipe: LoraRecipe = field(default_factory=lambda: LoraRecipe(rank=RANK, learning_rate=1e-2))
     seed: int = 0
 
@@ -178,7 +178,9 @@ def test_gradient_of_another_sample_gives_the_other_label(
     texts = [replace(first, answer=a, answers=(a,)) for a in (first.answer, other.answer)]
     tokens = [answer_ids(victim.model, text) for text in texts]
     for sample, expected in ((first, 0), (other, 1)):
-        transcript = share_cuts(victim.model, [sample], victim.policy, victim.encode, victim.cuts)
+        transcript = share_cuts(
+            victim.model, [sample], victim.policy, victim.encode, victim.channel
+        )
         assert int(score_tail_answers(victim.model, transcript, 6, tokens).argmax()) == expected
 
 
@@ -187,7 +189,13 @@ def test_gradient_that_returns_tells_the_image(
     victim: Attacked, samples: list[VQASample], knowledge: Knowledge, cuts: tuple[int, ...]
 ) -> None:
     figures = by_name(
-        attack_cut(replace(victim, cuts=cuts), samples[:4], knowledge, cuts[0], candidates=6)
+        attack_cut(
+            replace(victim, channel=Channel.supposed(cuts)),
+            samples[:4],
+            knowledge,
+            cuts[0],
+            candidates=6,
+        )
     )
     assert figures["image_top1"].value == figures["image_top1_activation"].value == 1.0
     assert figures["image_top1"].attack["prior"] == pytest.approx(1 / 6)
@@ -198,7 +206,7 @@ def test_server_of_a_split_learns_nothing_from_the_gradient_it_sends(
 ) -> None:
     """It is a function of the activation and the labels, which it was sent."""
     sample = samples[0]
-    transcript = share_cuts(victim.model, [sample], victim.policy, victim.encode, (4,))
+    transcript = share_cuts(victim.model, [sample], victim.policy, victim.encode, Channel((4,)))
     (hidden,), (gradient,) = (transcript.rows(4, kind) for kind in (Kind.ACTIVATION, Kind.GRADIENT))
     answer = answer_ids(victim.model, sample)
     labels = torch.tensor([[-100] * (len(hidden) - len(answer)) + answer])

@@ -12,7 +12,7 @@ from qpriv.attacks.hijacking import HijackingServer, hijacked_client
 from qpriv.attacks.inverter import to_grid
 from qpriv.attacks.observation import observe, public_client, scenes
 from qpriv.attacks.threat import Positions
-from qpriv.boundary import Crossing, Kind, Transcript
+from qpriv.boundary import Kind, Stages
 from qpriv.metrics.reconstruction import psnr
 from tests.callbacks.victims import TinyVictim
 from tests.tiny_models import NUM_PATCHES, random_samples
@@ -30,7 +30,8 @@ def server(
     if pilot == "base":
         victim, samples = TinyVictim().eval(), random_samples(8)
         with public_client(victim.model):
-            tokens = observe(victim.model, victim.policy, samples, CUT).tokens(positions)
+            seen = observe(victim.model, victim.policy, samples, victim.channel, CUT)
+            tokens = seen.tokens(positions)
         truth = scenes(victim.model, samples)
         public = PublicScenes(truth.pictures, truth.sensitive, tokens)
     return HijackingServer(attack, public, NUM_PATCHES, CUT, control=control)
@@ -47,12 +48,14 @@ def backward(victim, hijacker=None):
     batch = victim.preprocessor(samples)
     features = victim.encode(batch)
     decision = victim.policy.decide(features, samples)
-    transcript = Transcript() if hijacker is None else hijacker.transcript
+    channel = victim.channel
     if hijacker is not None:
         hijacker.told = decision.kept
-    stage = None if hijacker is None else hijacker.hijack
+        channel = channel.tapped(CUT, Stages(encode_gradient=hijacker.hijack))
     victim.zero_grad()
-    with Crossing(victim.model, CUT, transcript, gradients=True, encode_gradient=stage):
+    with channel.record(victim.model, gradients=True) as transcript:
+        if hijacker is not None:
+            hijacker.transcript = transcript
         victim.model(batch, features, decision).loss.backward()
     gradients = {n: p.grad.clone() for n, p in victim.named_parameters() if p.grad is not None}
     return transcript, gradients, decision

@@ -21,7 +21,7 @@ from qpriv.attacks.side_channel import (
     threat_model,
     watch,
 )
-from qpriv.boundary import Crossing, Transcript
+from qpriv.boundary import Channel
 from qpriv.datasets.sample import VQASample
 from qpriv.models.features import VisualFeatures
 from qpriv.pruning.controls import RandomPruning
@@ -29,7 +29,7 @@ from qpriv.pruning.decision import PruningDecision
 from qpriv.pruning.label import PolicyLabel
 from qpriv.pruning.policy import NoPruning, PruningPolicy
 from qpriv.result import Result
-from tests.tiny_models import NUM_PATCHES, random_model, random_samples
+from tests.tiny_models import HIDDEN_SIZE, NUM_PATCHES, random_model, random_samples
 
 
 class Telltale(PruningPolicy):
@@ -71,20 +71,20 @@ AUXILIARY, PRIVATE = drawn(60, 1), drawn(40, 2)
 def sizes(model) -> dict[str, tuple[SideChannel, SideChannel]]:
     """Return what crosses for both lists, by policy; encoding them is what takes time here."""
     return {
-        policy.label: (watch(model, policy, AUXILIARY), watch(model, policy, PRIVATE))
-        for policy in (Telltale(), NoPruning())
+        policy.label + (f"/{bucket}" if bucket > 1 else ""): tuple(
+            watch(model, policy, samples, Channel((4,), bucket=bucket))
+            for samples in (AUXILIARY, PRIVATE)
+        )
+        for policy, bucket in ((Telltale(), 1), (NoPruning(), 1), (Telltale(), 1024))
     }
 
 
 def report(
     channels: tuple[SideChannel, SideChannel],
     targets: Sequence[Target] = ("question_type",),
-    bucket: int = 1,
 ) -> dict[str, Result]:
     known, asked = channels
-    figures = side_channel_report(
-        AUXILIARY, known, PRIVATE, asked, targets=targets, bucket=bucket, seed=3
-    )
+    figures = side_channel_report(AUXILIARY, known, PRIVATE, asked, targets=targets, seed=3)
     return {figure.name: figure for figure in figures}
 
 
@@ -112,7 +112,7 @@ def test_sizes_of_a_policy_that_looks_at_nothing_tell_what_the_text_tells(sizes)
 
 
 def test_buckets_hide_sizes_from_a_bystander_and_not_from_the_server(sizes) -> None:
-    found = report(sizes["telltale"], bucket=1024)
+    found = report(sizes["telltale/1024"])
     assert found["question_type_from_message_size_gain"].value == 0
     assert found["question_type_from_token_counts_accuracy"].value == 1.0
     assert threat_model("message_size", 1024).settings()["attacker"] == "outsider"
@@ -124,8 +124,7 @@ def test_places_are_read_off_positions_with_gaps(model) -> None:
     features = model.encode(batch)
     decision = RandomPruning(0.5).decide(features, samples)
     for positions, there in (("original", True), ("compact", False)):
-        transcript = Transcript()
-        with Crossing(model, 2, transcript), torch.no_grad():
+        with Channel((2,)).record(model) as transcript, torch.no_grad():
             model(batch, features, decision, positions=positions)
         places = places_in(transcript, 2)
         channel = read_side_channel(transcript, 2, NUM_PATCHES)
@@ -142,19 +141,18 @@ def test_places_are_read_off_positions_with_gaps(model) -> None:
 def test_sizes_are_those_of_the_sequences(model) -> None:
     samples = random_samples(6)
     batch = model.preprocessor(samples)
-    channel = watch(model, Telltale(), samples, batch_size=4)
+    channel = watch(model, Telltale(), samples, Channel((4,), bucket=16), batch_size=4)
     decision = Telltale().decide(model.encode(batch), samples)
     lengths = model.sequences(batch, decision).attention_mask.sum(dim=1)
     assert (channel.text + channel.kept).tolist() == lengths.tolist()
-    assert channel.seen("message_size", bucket=16)[:, 0].tolist() == [
-        float(-(-int(length) // 16) * 16) for length in lengths
+    assert channel.seen("message_size")[:, 0].tolist() == [
+        float(-(-int(length) // 16) * 16) * HIDDEN_SIZE * 4 for length in lengths
     ]
 
 
 def test_a_transcript_of_bytes_alone_is_refused(model) -> None:
     samples = random_samples(2)
-    transcript = Transcript(store=False)
-    with Crossing(model, 1, transcript), torch.no_grad():
+    with Channel((1,)).record(model, store=False) as transcript, torch.no_grad():
         model(model.preprocessor(samples))
     with pytest.raises(ValueError, match="store=True"):
         read_side_channel(transcript, 1, NUM_PATCHES)
@@ -167,7 +165,7 @@ def test_holes_tell_what_is_in_them() -> None:
         mask = torch.from_numpy(generator.random((len(samples), 16)) < 0.5)
         mask[:, 5] = torch.tensor([not sample.sensitive_boxes for sample in samples])
         kept = torch.full((len(samples),), 8)  # as if every row kept as many
-        return SideChannel(torch.full((len(samples),), 9), kept, mask)
+        return SideChannel(torch.full((len(samples),), 9), kept, kept + 9, mask)
 
     auxiliary, private = drawn(200, 3), drawn(100, 4)
     known, asked = holed(auxiliary), holed(private)
@@ -191,7 +189,7 @@ def test_what_a_data_set_does_not_know_gets_no_figure(sizes) -> None:
 
 def test_too_few_samples_get_no_figure(sizes) -> None:
     known, asked = sizes["telltale"]
-    few = SideChannel(known.text[:20], known.kept[:20], None)
+    few = SideChannel(known.text[:20], known.kept[:20], known.sizes[:20], None)
     figures = side_channel_report(AUXILIARY[:20], few, PRIVATE, asked, targets=["answer"])
     assert all("20 samples" in figure.note and figure.value is None for figure in figures)
 

@@ -9,7 +9,7 @@ from qpriv.attacks.fora import Fora, Training
 from qpriv.attacks.inverter import TokenGrid
 from qpriv.attacks.observation import Observation, observe
 from qpriv.attacks.simulator import ServerLoss
-from qpriv.boundary import Direction, Kind, Transcript
+from qpriv.boundary import Channel, Direction, Kind, Transcript
 from qpriv.pruning.controls import RandomPruning
 from qpriv.pruning.policy import NoPruning
 from tests.attacks.test_fora import CUT, PATCH, crossed, drawn, report
@@ -21,7 +21,7 @@ def test_loss_on_what_crosses_is_the_victims_own_and_reaches_no_weight(policy) -
     model, samples = random_model(), random_samples(5)
     model.add_lora(rank=4)
     model.eval()
-    seen = observe(model, policy, samples, cut=4)
+    seen = observe(model, policy, samples, Channel((4,)), cut=4)
     rows = torch.tensor([3, 0, 1])
     grid = seen.tokens("known")[rows]
     tokens = grid.tokens.clone().requires_grad_(True)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qpriv.boundary import Crossing, Direction, Kind, Traffic, Transcript, make_codec
+from qpriv.boundary import Channel, Direction, Kind, Traffic, Transcript, make_codec
 from qpriv.boundary.codecs import CodecName
 from qpriv.boundary.padding import fill_rows, filled, padding_cost, strip_rows
 from qpriv.errors import ConfigError
@@ -64,8 +64,8 @@ def test_a_coded_cut_counts_its_bytes_and_reports_its_error(
 ) -> None:
     decision, batch = ragged(), model.preprocessor(random_samples(4))
     plain = model(batch, None, decision).loss
-    transcript, codec = Transcript(), make_codec(name)
-    with Crossing(model, CUT, transcript, gradients=True, codec=codec):
+    codec = make_codec(name)
+    with Channel((CUT,), codec).record(model, gradients=True) as transcript:
         loss = model(batch, None, decision).loss
         loss.backward()
     text = batch.attention_mask.sum(dim=1) - NUM_PATCHES
@@ -84,13 +84,16 @@ def test_a_coded_cut_counts_its_bytes_and_reports_its_error(
 
 def test_filled_messages_cost_the_next_multiple(model: VisionLanguageModel) -> None:
     decision, batch = ragged(), model.preprocessor(random_samples(4))
-    transcript = Transcript()
-    with Crossing(model, CUT, transcript, bucket=16):
+    channel = Channel((CUT,), bucket=16)
+    with channel.record(model) as transcript:
         model(batch, None, decision)
     lengths = (decision.counts + batch.attention_mask.sum(dim=1) - NUM_PATCHES).tolist()
     sent = transcript.num_bytes(kind=Kind.ACTIVATION) / (HIDDEN_SIZE * 4)
     assert sent == sum(filled(length, 16) for length in lengths) > sum(lengths)
     assert [len(row) for row in transcript.rows(CUT)] == lengths
+    assert transcript.select(CUT)[0].sizes == tuple(
+        channel.activation_bytes(model, batch, None, decision).tolist()
+    )
     traffic = Traffic()
     traffic.add(transcript, samples=4)
     assert traffic.filler() == padding_cost(lengths, 16) * HIDDEN_SIZE * 4 > 0
@@ -116,6 +119,6 @@ def test_traffic_survives_a_checkpoint() -> None:
     assert again.filler() == traffic.filler() == 32
 
 
-def test_an_empty_bucket_is_refused(model: VisionLanguageModel) -> None:
+def test_an_empty_bucket_is_refused() -> None:
     with pytest.raises(ConfigError, match="bucket is 0"):
-        Crossing(model, CUT, bucket=0)
+        Channel((CUT,), bucket=0)

@@ -4,14 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from qpriv.boundary import Crossing, Direction, Kind, Transcript, record
-from qpriv.boundary.crossing import activation_bytes
+from qpriv.boundary import Channel, Direction, Kind, StageContext, Stages
+from qpriv.boundary.crossing import Crossing
 from qpriv.errors import ConfigError
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.pruning.decision import PruningDecision
 from tests.tiny_models import HIDDEN_SIZE, NUM_LAYERS, NUM_PATCHES, random_backbone, random_samples
 
 CUT = 4
+CHANNEL = Channel((CUT,))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def step(model: VisionLanguageModel) -> tuple[Tensor, dict[str, Tensor]]:
 def test_recording_right_behind_the_projector_changes_no_bit(model: VisionLanguageModel) -> None:
     """Of loss and gradients; for other cuts, attention, padding and checkpointing: test_parties."""
     loss, gradients = step(model)
-    with record(model, (0,), gradients=True):
+    with Channel((0,)).record(model, gradients=True):
         seen_loss, seen_gradients = step(model)
     assert torch.equal(loss, seen_loss)
     assert gradients.keys() == seen_gradients.keys() and len(gradients) == 2 * 7 * NUM_LAYERS
@@ -71,7 +72,7 @@ def test_recording_right_behind_the_projector_changes_no_bit(model: VisionLangua
 def test_bytes_are_the_closed_form(model: VisionLanguageModel) -> None:
     decision = ragged()
     batch = model.preprocessor(random_samples(4))
-    with record(model, (CUT,), gradients=True) as transcript:
+    with CHANNEL.record(model, gradients=True) as transcript:
         model(batch, None, decision).loss.backward()
     text = batch.attention_mask.sum(dim=1) - NUM_PATCHES
     expected = int((decision.counts + text).sum()) * HIDDEN_SIZE * 4
@@ -79,8 +80,8 @@ def test_bytes_are_the_closed_form(model: VisionLanguageModel) -> None:
     assert transcript.num_bytes(kind=Kind.GRADIENT, direction=Direction.DOWN) == expected
     assert transcript.num_bytes(kind=Kind.LENGTHS) == 4 * 8
     assert transcript.num_bytes() == 2 * expected + 32
-    assert int(activation_bytes(model, batch, decision).sum()) == expected
-    with record(model, (CUT,), store=False) as sizes:
+    assert int(CHANNEL.activation_bytes(model, batch, None, decision).sum()) == expected
+    with CHANNEL.record(model, store=False) as sizes:
         model(batch, None, decision)
     assert sizes.num_bytes(kind=Kind.ACTIVATION) == expected
     assert sizes.rows(CUT) == []
@@ -92,7 +93,7 @@ def test_rows_are_the_decoders_hidden_states(model: VisionLanguageModel) -> None
     sequences = model.sequences(batch, decision)
     layer, states = model.decoder_layers[CUT], []
     handle = layer.register_forward_pre_hook(lambda m, args: states.append(args[0].detach()))
-    with record(model, (CUT,)) as transcript:
+    with CHANNEL.record(model) as transcript:
         model(batch, None, decision)
     handle.remove()
     for row, (start, stop) in enumerate(sequences.image_spans):
@@ -105,18 +106,19 @@ def test_rows_are_the_decoders_hidden_states(model: VisionLanguageModel) -> None
 
 def test_recorded_gradient_is_the_losss_derivative(model: VisionLanguageModel) -> None:
     batch = model.preprocessor(random_samples(2))
-    with record(model, (CUT,), gradients=True) as transcript:
+    with CHANNEL.record(model, gradients=True) as transcript:
         model(batch).loss.backward()
     gradient = transcript.rows(CUT, Kind.GRADIENT)[0]
     direction = gradient / gradient.norm()
 
     def nudged(amount: float) -> Tensor:
-        def encode(hidden: Tensor, real: Tensor) -> Tensor:
-            moved = hidden.clone()
-            moved[0, : len(direction)] += amount * direction
+        def encode(rows: Tensor, context: StageContext) -> Tensor:
+            moved = rows.clone()
+            moved[: len(direction)] += amount * direction
             return moved
 
-        with torch.no_grad(), Crossing(model, CUT, encode=encode):
+        tapped = CHANNEL.tapped(CUT, Stages(encode=encode))
+        with torch.no_grad(), tapped.record(model):
             loss: Tensor = model(batch).loss.double()
             return loss
 
@@ -129,7 +131,7 @@ def test_generation_crosses_once_whole_and_then_token_by_token(
 ) -> None:
     batch = model.preprocessor(random_samples(4))
     plain = model.answer(batch, None, ragged(), max_new_tokens=4)
-    with record(model, (CUT,)) as transcript:
+    with CHANNEL.record(model) as transcript:
         assert model.answer(batch, None, ragged(), max_new_tokens=4) == plain
     whole = transcript.select(CUT)
     assert len(whole) == 1
@@ -142,10 +144,10 @@ def test_generation_crosses_once_whole_and_then_token_by_token(
 def test_positions_cross_only_where_they_tell_something(model: VisionLanguageModel) -> None:
     batch = model.preprocessor(random_samples(4))
     decision = ragged()
-    with record(model, (CUT,)) as transcript:
+    with CHANNEL.record(model) as transcript:
         model(batch, None, decision)
     assert transcript.rows(CUT, Kind.POSITIONS) == []
-    with record(model, (CUT,)) as transcript:
+    with CHANNEL.record(model) as transcript:
         model(batch, None, decision, positions="original")
     positions = transcript.rows(CUT, Kind.POSITIONS)
     tokens = sum(map(len, transcript.rows(CUT)))
@@ -156,20 +158,15 @@ def test_positions_cross_only_where_they_tell_something(model: VisionLanguageMod
 
 def test_stages_sit_on_either_side_of_what_is_recorded(model: VisionLanguageModel) -> None:
     batch = model.preprocessor(random_samples(2))
-    transcript = Transcript()
-    crossing = Crossing(
-        model,
-        CUT,
-        transcript,
-        gradients=True,
-        encode=lambda hidden, real: hidden * 2,
-        decode=lambda hidden, real: hidden / 2,
-        encode_gradient=lambda gradient, real: torch.ones_like(gradient),
-        decode_gradient=lambda gradient, real: torch.zeros_like(gradient),
+    stages = Stages(
+        encode=lambda rows, context: rows * 2,
+        decode=lambda rows, context: rows / 2,
+        encode_gradient=lambda gradient, context: torch.ones_like(gradient),
+        decode_gradient=lambda gradient, context: torch.zeros_like(gradient),
     )
-    with record(model, (CUT,)) as plain:
+    with CHANNEL.record(model) as plain:
         loss = model(batch).loss
-    with crossing:
+    with CHANNEL.tapped(CUT, stages).record(model, gradients=True) as transcript:
         changed = model(batch).loss
         changed.backward()
     assert torch.equal(loss, changed)  # scaling by two and back is exact
@@ -181,7 +178,7 @@ def test_stages_sit_on_either_side_of_what_is_recorded(model: VisionLanguageMode
     assert any((g != 0).any() for g in behind if g is not None)
 
 
-@pytest.mark.parametrize("cuts", [(), (NUM_LAYERS,), (-1,), (6, 2), (1, 2, 3)])
+@pytest.mark.parametrize("cuts", [(NUM_LAYERS,), (-1,), (6, 2), (2, 2)])
 def test_impossible_cuts_are_refused(model: VisionLanguageModel, cuts: tuple[int, ...]) -> None:
-    with pytest.raises(ConfigError), record(model, cuts):
+    with pytest.raises(ConfigError), Channel(cuts).record(model):
         pass

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from qpriv.boundary import Kind, record
+from qpriv.boundary import Channel, Kind
 from qpriv.boundary.parties import Head, Segment, Tail, TokenLayout, unpack_labels
 from qpriv.models.sequences import TokenSequences, image_features
 from qpriv.models.vision_language import VisionLanguageModel
@@ -117,7 +117,7 @@ def test_hooks_and_parties_equal_the_whole_bit_for_bit(
     tokens = sequences(model, side, ragged())
     with attention(model, implementation), checkpointing(model, checkpointed):
         loss, expected = whole(model, tokens)
-        with record(model, cuts, gradients=True) as transcript:
+        with Channel(cuts).record(model, gradients=True) as transcript:
             hooked = whole(model, tokens)
         parted = apart(model, tokens, cuts)
     assert len(expected) == 2 * 7 * NUM_LAYERS

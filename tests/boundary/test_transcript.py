@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qpriv.attacks.fora import Fora, Training
 from qpriv.attacks.observation import Observation, observe, scenes
-from qpriv.boundary import Kind, Transcript
+from qpriv.boundary import Channel, Kind, Transcript
 from qpriv.paradigms import Run, UShapedSplit
 from qpriv.paradigms.centralized import accumulate_gradients
 from qpriv.pruning.policy import NoPruning
@@ -62,7 +62,7 @@ def test_an_attack_runs_on_a_transcript_when_the_victim_is_gone() -> None:
 
     # the attacker's own model and pictures, and what crossed: nothing else is in reach
     public, own = random_model(), random_samples(12, seed=9)
-    seen = observe(public, NoPruning(), own, CUTS[0])
+    seen = observe(public, NoPruning(), own, Channel(CUTS), CUTS[0])
     fora = Fora(positions="unknown", training=Training(steps=0, width=16, depth=1))
     fora.fit(seen, scenes(public, own))
     pictures = fora.invert(Observation(transcript, CUTS[0], (), shape))

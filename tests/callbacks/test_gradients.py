@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from callbacks import GradientInversionProbe
+from qpriv.boundary import Channel
 from qpriv.errors import ConfigError
 from qpriv.result import read_results
 
@@ -38,7 +39,7 @@ def test_training_with_the_probe_ends_in_bit_equal_weights(tmp_path: Path) -> No
 
 def test_u_shaped_split_is_attacked_at_both_cuts(tmp_path: Path) -> None:
     module = TinyVictim()
-    module.cuts = (2, 6)
+    module.channel = Channel.supposed((2, 6))
     probe = GradientInversionProbe(surfaces=("cut",), on_error="stop", **SMALL)
     results = {r.name: r for r in probe.run_once(module, TinyData(), tmp_path, 0)}
     assert results["attack/gradient/image_top1"].attack["cut"] == 2
@@ -58,6 +59,6 @@ def test_impossible_settings_are_refused(wrong: dict[str, int]) -> None:
 
 def test_cut_before_which_nothing_trains_is_refused() -> None:
     module = TinyVictim()
-    module.cuts = (0,)
+    module.channel = Channel.supposed((0,))
     with pytest.raises(ConfigError, match="cut 0"):
         GradientInversionProbe().check(module, TinyData())

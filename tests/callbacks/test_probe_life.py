@@ -71,7 +71,9 @@ def test_two_probes_of_a_class_keep_figures_metrics_and_ledgers_apart(tmp_path: 
 
 def test_every_figure_of_a_probe_says_under_which_paradigm_it_was_measured(tmp_path: Path) -> None:
     module = Toy()
-    module.paradigm = SplitLearning(cut=4)
+    paradigm = SplitLearning(cut=4, codec="int8")
+    paradigm.place(8)
+    module.channel = paradigm.channel()
 
     def fail(module: object) -> None:
         raise ValueError("no luck")
@@ -80,6 +82,6 @@ def test_every_figure_of_a_probe_says_under_which_paradigm_it_was_measured(tmp_p
         Doing(deed, seed=seed).run_once(module, ToyData(), tmp_path, 3)
     figures = read_results(tmp_path / "results.jsonl")
     assert [figure.status for figure in figures] == ["ok", "failed"]
-    assert {(figure.paradigm, figure.policy, figure.epoch) for figure in figures} == {
-        ("split", "off", 3)
+    assert {(figure.paradigm, figure.channel, figure.epoch) for figure in figures} == {
+        ("split", "up@4/int8", 3)
     }

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from callbacks.probe import Probe, Visit
+from qpriv.boundary import Channel
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.policy import NoPruning
 from qpriv.result import Result
@@ -24,7 +25,8 @@ class Toy(L.LightningModule):
 
     def __init__(self, rows: int = 8) -> None:
         super().__init__()
-        self.policy, self.cuts, self.recipe, self.seed = NoPruning(), (), LoraRecipe(), 0
+        self.policy, self.channel = NoPruning(), Channel.supposed(())
+        self.recipe, self.seed = LoraRecipe(), 0
         self.rows = torch.randn(rows, 3, generator=torch.Generator().manual_seed(1))
         self.model = nn.Sequential(
             nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from qpriv.attacks.observation import one_per_image
+from qpriv.boundary import Channel
 from qpriv.datasets.sample import VQASample
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
@@ -32,7 +33,7 @@ class TinyVictim(L.LightningModule):
         self.model = VisionLanguageModel.from_pretrained(str(random_backbone()))
         self.model.add_lora(rank=4, dropout=0.1, seed=0)
         self.policy = policy or RandomPruning(0.5)
-        self.cuts, self.recipe, self.seed = cuts, RECIPE, 0
+        self.channel, self.recipe, self.seed = Channel.supposed(cuts), RECIPE, 0
         self.norm = torch.nn.BatchNorm1d(1)  # running statistics change in training mode
 
     def encode(self, batch: VQABatch) -> VisualFeatures:

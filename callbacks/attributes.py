@@ -70,6 +70,7 @@ class AttributeProbe(Probe):
                 result,
                 name=f"attack/attributes/{result.name}",
                 dataset=sides.origin,
+                setting=self.at_cut(visit, cut),
                 attack={**THREAT.settings(), "cut": cut, **result.attack},
             )
             for result in report

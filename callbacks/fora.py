@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from callbacks.journal import save_state
-from callbacks.media import picture_grid, save_picture
+from callbacks.media import picture_grid
 from callbacks.probe import Probe, Visit
 from callbacks.sides import Sides
 from qpriv.attacks.alignment import Alignment
@@ -21,6 +21,7 @@ from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
+from qpriv.key import Scalar
 from qpriv.result import Result
 
 PICTURES = 8
@@ -54,6 +55,8 @@ class ForaProbe(Probe):
 
     name: ClassVar[str] = "fora"
     reads_channel: ClassVar[bool] = True
+    # the inverter is carried over: how often and how long it trains is its budget
+    every_n_epochs: int = 1
     auxiliary_samples: int | None = 2000
     client: Client = "supervised"
     positions: Positions = "known"
@@ -68,8 +71,8 @@ class ForaProbe(Probe):
         """Check the settings before anything is attacked."""
         super().__post_init__()
         self.at_least(auxiliary_samples=1)
-        self.alignment = Alignment(steps=self.alignment_steps)
-        self.training = Training(
+        self._alignment = Alignment(steps=self.alignment_steps)
+        self._training = Training(
             steps=self.steps,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,
@@ -117,7 +120,8 @@ class ForaProbe(Probe):
             report += reidentification_report(restored, truth, gallery, regions.kept)
         if self.log_private:
             self._save_pictures(visit, cut, truth, restored)
-        return [self._named(result, attack, cut, sides.origin) for result in report]
+        own = self.at_cut(visit, cut)
+        return [self._named(result, attack, cut, sides.origin, own) for result in report]
 
     def _trained(
         self,
@@ -130,8 +134,8 @@ class ForaProbe(Probe):
         attack = Fora(
             client=self.client,
             positions=self.positions,
-            training=self.training,
-            alignment=self.alignment,
+            training=self._training,
+            alignment=self._alignment,
             patch_size=self.patch_size,
             seed=visit.seed,
         )
@@ -147,7 +151,9 @@ class ForaProbe(Probe):
         save_state(attack.state_dict(), visit.path(f"inverter-cut={cut}.pt"))
         return attack
 
-    def _named(self, result: Result, attack: Fora, cut: int, origin: str) -> Result:
+    def _named(
+        self, result: Result, attack: Fora, cut: int, origin: str, own: dict[str, Scalar]
+    ) -> Result:
         settings = {
             **attack.threat_model.settings(),
             "client": self.client,
@@ -160,6 +166,7 @@ class ForaProbe(Probe):
             result,
             name=f"attack/{self.figures}/{result.name}",
             dataset=origin,
+            setting=own,
             attack=settings,
             note=result.note or ("short attacker" if attack.short else ""),
         )
@@ -167,18 +174,13 @@ class ForaProbe(Probe):
     def _save_pictures(self, visit: Visit, cut: int, truth: Scenes, restored: torch.Tensor) -> None:
         with_face = [row for row, box in enumerate(truth.faces) if box is not None]
         rows = (with_face or list(range(len(truth))))[:PICTURES]
-        label, seed = visit.victim.policy.label, visit.victim.seed
-        save_picture(
-            visit.run_folder,
-            f"{self.figures}-cut={cut}-{self.positions}-epoch={visit.epoch}",
+        self.keep_picture(
+            visit,
+            f"cut={cut}",
             picture_grid([truth.pictures[rows], restored[rows]]),
-            {
-                "kind": "reconstruction",
-                "caption": f"Above the private pictures, below what FORA ({self.client}) makes of cut {cut}, "
-                f"policy {label}, positions {self.positions}.",
-                "alt": f"{len(rows)} pairs of scenes and their reconstructions",
-                "policy": label,
-                "epoch": visit.epoch,
-                "seed": seed,
-            },
+            kind="reconstruction",
+            caption=f"Above the private pictures, below what FORA ({self.client}) makes of cut "
+            f"{cut}, policy {visit.victim.policy.label}, positions {self.positions}.",
+            alt=f"{len(rows)} pairs of scenes and their reconstructions",
+            setting=self.at_cut(visit, cut),
         )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from callbacks.journal import save_state
-from callbacks.media import picture_grid, save_picture
+from callbacks.media import picture_grid
 from callbacks.probe import Probe, Visit
 from callbacks.sides import Sides
 from qpriv.attacks.detector import SplitGuard
@@ -76,6 +76,8 @@ class FshaProbe(Probe):
 
     name: ClassVar[str] = "fsha"
     reads_channel: ClassVar[bool] = True
+    # twin and attacker are carried over: how often and how long they train is the budget
+    every_n_epochs: int = 1
     auxiliary_samples: int | None = 2000
     pilot: PilotKind = "base"
     control: bool = False
@@ -98,7 +100,7 @@ class FshaProbe(Probe):
         self.at_least(auxiliary_samples=1, steps=1, batch_size=2)
         if self.client_rate is not None and self.client_rate <= 0:
             raise ConfigError(f"client_rate is {self.client_rate}", remedy="choose more than 0")
-        self.training = HijackTraining(
+        self._training = HijackTraining(
             learning_rate=self.learning_rate,
             critic_rate=self.critic_rate,
             penalty=self.penalty,
@@ -182,7 +184,7 @@ class FshaProbe(Probe):
         attack = Fsha(
             pilot=self.pilot,
             positions=self.positions,
-            training=self.training,
+            training=self._training,
             patch_size=self.patch_size,
             seed=self.seed,
         )
@@ -228,21 +230,15 @@ class FshaProbe(Probe):
         )
 
     def _save_pictures(self, visit: Visit, cut: int, truth: Tensor, restored: Tensor) -> None:
-        label = visit.victim.policy.label
         shown = [truth[:PICTURES], restored[:PICTURES]]
-        save_picture(
-            visit.run_folder,
-            f"{self.figures}-cut={cut}-{self.positions}-epoch={visit.epoch}",
+        self.keep_picture(
+            visit,
+            f"cut={cut}",
             picture_grid(shown),
-            {
-                "kind": "reconstruction",
-                "caption": "Above the private pictures, below what FSHA makes of its hijacked "
-                f"client at cut {cut}, policy {label}, positions {self.positions}.",
-                "alt": f"{len(shown[0])} pairs of scenes and their reconstructions",
-                "policy": label,
-                "epoch": visit.epoch,
-                "seed": visit.victim.seed,
-            },
+            kind="reconstruction",
+            caption="Above the private pictures, below what FSHA makes of its hijacked client at "
+            f"cut {cut}, policy {visit.victim.policy.label}, positions {self.positions}.",
+            alt=f"{len(shown[0])} pairs of scenes and their reconstructions",
         )
 
 

@@ -14,6 +14,7 @@ from qpriv.attacks.observation import one_per_image
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
+from qpriv.key import Scalar
 from qpriv.paradigms import Federated
 from qpriv.result import Result
 
@@ -86,6 +87,7 @@ class GradientInversionProbe(Probe):
             )
         victim = visit.victim
         knowledge = Knowledge.of(victim.model, public, self.candidates)
+        own: dict[str, Scalar] = {}
         if item == "update":
             stand_ins = public[: self.stand_ins]
             figures = attack_updates(victim, samples, knowledge, stand_ins, visit.seed)
@@ -94,11 +96,18 @@ class GradientInversionProbe(Probe):
             read = "update" if federated else "hypothetical:update"
         else:
             cut = int(item.removeprefix("cut="))
+            own = self.at_cut(visit, cut)
             figures = attack_cut(victim, samples, knowledge, cut, self.candidates, visit.seed)
             read = victim.channel.label
         origin = f"{samples[0].dataset}/{samples[0].split}"
         return [
-            replace(figure, name=f"attack/gradient/{figure.name}", dataset=origin, channel=read)
+            replace(
+                figure,
+                name=f"attack/gradient/{figure.name}",
+                dataset=origin,
+                channel=read,
+                setting=own,
+            )
             for figure in figures
         ]
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from callbacks.isolation import tensor_digest
-from qpriv.result import Result, append_results, read_results
+from qpriv.result import Result, append_results
 from qpriv.writing import whole_file, write_whole
 
 
@@ -41,18 +41,24 @@ class Journal:
         if not path.exists():
             return None
         entry = msgspec.json.decode(path.read_bytes(), type=_Entry)
-        return list(entry.results) if entry.weights == self.weights else None
+        if entry.weights != self.weights:
+            return None
+        return (
+            [_with_setting(result) for result in entry.results] if entry.old else [*entry.results]
+        )
 
     def write(self, item: str, results: Iterable[Result]) -> None:
         """Keep the results of a finished item; the file appears whole or not at all."""
-        entry = _Entry(weights=self.weights, results=tuple(results))
+        entry = _Entry(weights=self.weights, results=tuple(results), old=False)
         write_whole(self._path(item), msgspec.json.encode(entry))
 
     def publish(self, results: Iterable[Result]) -> None:
-        """Append to the run's ``results.jsonl`` what is not in it yet."""
-        path = self.run_folder / "results.jsonl"
-        known = {_identity(result) for result in read_results(path)} if path.exists() else set()
-        append_results(path, [result for result in results if _identity(result) not in known])
+        """Write to the run's ``results.jsonl``, in place of what this probe wrote there before.
+
+        Raises:
+            DataError: If another probe measured another value of the same figure.
+        """
+        append_results(self.run_folder / "results.jsonl", results)
 
     def _path(self, item: str) -> Path:
         return self.entries / f"{item}.json"
@@ -61,6 +67,8 @@ class Journal:
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     weights: str
     results: tuple[Result, ...]
+    # entries of earlier versions do not say what tells the figures of one probe apart
+    old: bool = True
 
 
 def weights_digest(module: nn.Module) -> str:
@@ -70,14 +78,26 @@ def weights_digest(module: nn.Module) -> str:
     return _short_hash("".join(f"{name}{tensor_digest(p)}" for name, p in trained))
 
 
+def content_digest(path: Path) -> str:
+    """Return a digest of a file, or of all files in a folder, with their names."""
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.relative_to(path) if file != path else ''};".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:10]
+
+
 def save_state(state: dict[str, Any], path: Path) -> None:
     """Save tensors and numbers, to be loaded with ``torch.load(..., weights_only=True)``."""
     with whole_file(path) as file:
         torch.save(state, file)
 
 
-def _identity(result: Result) -> bytes:
-    return msgspec.json.encode(replace(result, note=""))
+def _with_setting(result: Result) -> Result:
+    """Return a result of an earlier version with what tells it from others of its probe."""
+    own = {k: v for k, v in result.attack.items() if k in ("cut", "query_policy")}
+    return replace(result, setting=own)
 
 
 def _short_hash(text: str) -> str:

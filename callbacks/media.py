@@ -1,14 +1,13 @@
 """Pictures of private data: written to the run folder, and nowhere else."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from qpriv.result import Scalar
 from qpriv.writing import append_lines
 
 
@@ -33,7 +32,7 @@ def picture_grid(rows: Sequence[Tensor], *, zoom: int = 2, gap: int = 2) -> Imag
 
 
 def save_picture(
-    run_folder: Path, name: str, image: Image.Image, description: dict[str, Scalar]
+    run_folder: Path, name: str, image: Image.Image, description: Mapping[str, object]
 ) -> None:
     """Write a picture and its line in ``media.jsonl``, once.
 
@@ -41,7 +40,8 @@ def save_picture(
         run_folder: Folder of the run.
         name: File name without ending; unique in the run.
         image: The picture.
-        description: ``kind``, ``caption``, ``alt``, ``policy``, ``epoch`` and ``seed``.
+        description: ``kind``, ``caption``, ``alt``, and what tells it from others; see
+            `callbacks.probe.Probe.keep_picture`.
     """
     path = run_folder / "media" / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)

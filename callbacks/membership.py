@@ -25,12 +25,12 @@ from qpriv.attacks.query import QueryAccess, QueryPolicy
 from qpriv.attacks.rmia import rmia_attack
 from qpriv.attacks.shadows import Shadow, train_shadow
 from qpriv.attacks.threat import ThreatModel
-from qpriv.attacks.victim import AttackData, Victim
+from qpriv.attacks.victim import AttackData, Victim, describe
 from qpriv.curve import CURVES_FILE, Curve, append_curves
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
 from qpriv.metrics.membership import attack_report, rates_at
-from qpriv.result import Result
+from qpriv.result import Result, stamp
 from qpriv.writing import write_whole
 
 ATTACKS = {
@@ -66,6 +66,11 @@ class Candidates:
     def is_member(self) -> NDArray[np.bool_]:
         """Return the truth about members and non-members, ``[c]``."""
         return np.arange(len(self.members) + len(self.nonmembers)) < len(self.members)
+
+    @property
+    def origin(self) -> str:
+        """Return where the members come from, ``data set/split``."""
+        return f"{self.members[0].dataset}/{self.members[0].split}"
 
     @property
     def groups(self) -> list[str]:
@@ -171,12 +176,13 @@ class MembershipProbe(Probe):
             x=ALARMS,
             y=rates,
             n=len(set(candidates.groups)),
-            seed=visit.victim.seed,
-            epoch=visit.epoch,
-            policy=visit.victim.policy.label,
+            dataset=candidates.origin,
+            setting={**self.setting, "query_policy": query},
             attack={"query_policy": query, "nonmembers": len(candidates.nonmembers)},
+            measured_by=type(self).__name__,
         )
-        append_curves(visit.run_folder / CURVES_FILE, [curve])
+        curves = stamp([curve], epoch=visit.epoch, **describe(visit.module))
+        append_curves(visit.run_folder / CURVES_FILE, curves)
 
     def _candidates(self, data: AttackData) -> Candidates:
         chosen = [self._of_types(rows) for rows in (data.members(), data.nonmembers())]
@@ -252,7 +258,6 @@ class MembershipProbe(Probe):
         threat = ThreatModel(
             attacker="outsider", auxiliary="samples of the same task", access="queries"
         )
-        member = candidates.members[0]
         short = shadows < STRONG_SHADOWS
         notes = [
             figure.note,
@@ -262,7 +267,8 @@ class MembershipProbe(Probe):
         return replace(
             figure,
             name=f"attack/membership/{figure.name}",
-            dataset=f"{member.dataset}/{member.split}",
+            dataset=candidates.origin,
+            setting={"query_policy": query},
             attack={
                 **threat.settings(),
                 "query_policy": query,

@@ -1,19 +1,20 @@
 """`Probe`: the base of every attack that runs at epoch ends and leaves the training as it was."""
 
+import math
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
 import lightning as L
-import torch
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+from PIL.Image import Image
 
 from callbacks.isolation import isolated, item_seed
-from callbacks.journal import Journal
+from callbacks.journal import Journal, content_digest
+from callbacks.media import save_picture
 from callbacks.ranks import gather, meet
 from callbacks.requirements import require_data, require_victim, require_whole
 from callbacks.stopping import stoppable
@@ -21,9 +22,11 @@ from qpriv.attacks.observation import Observation, observe
 from qpriv.attacks.victim import AttackData, Victim, describe
 from qpriv.boundary import RandomKey
 from qpriv.datasets.sample import VQASample
-from qpriv.errors import ConfigError, QprivError
+from qpriv.errors import ConfigError, DataError, QprivError
+from qpriv.key import ASIDE, AttackSetting, Scalar
+from qpriv.lines import distinct
 from qpriv.paradigms.ranks import rank, world
-from qpriv.result import Result, Scalar, stamp
+from qpriv.result import Result, stamp
 
 OnError = Literal["warn", "stop"]
 
@@ -109,9 +112,11 @@ class Probe(L.Callback, ABC):
     what is missing. Every figure is logged as ``attack/<name>/<metric>`` where it is finite, and
     appended as a `Result` to ``results.jsonl`` in the run folder (the trainer's
     ``default_root_dir``). A failure is a `Result` too, with status ``failed``, and a figure that
-    took longer than the budget says so in its note. Two probes of one class are told apart by the
-    settings that differ, in ``attack`` and after the metric's name. A subclass is a dataclass
-    whose fields are the attack's own settings, or other defaults of these.
+    took longer than the budget says so in its note. Each result names its `setting`, and two probes
+    of one name are told apart by those that differ, also after the metric's name. A subclass is a
+    dataclass whose fields are the attack's own settings, or other defaults of these; a field that
+    changes no figure has ``metadata=ASIDE``. What a figure has of its own, as one cut of several,
+    stands in the ``setting`` of the results that `measure` returns.
 
     Args:
         every_n_epochs: Measure after every n-th epoch, and after the last one in any case.
@@ -128,13 +133,13 @@ class Probe(L.Callback, ABC):
     reads_channel: ClassVar[bool] = False
     """Whether its figures rest on what crosses between the parties."""
 
-    every_n_epochs: int = 1
+    every_n_epochs: int = field(default=1, metadata=ASIDE)
     max_samples: int | None = 256
     seed: int = 0
     max_seconds: float = 600.0
-    on_error: OnError = "warn"
-    log_private: bool = False
-    audit_isolation: bool = False
+    on_error: OnError = field(default="warn", metadata=ASIDE)
+    log_private: bool = field(default=False, metadata=ASIDE)
+    audit_isolation: bool = field(default=False, metadata=ASIDE)
 
     def __post_init__(self) -> None:
         """Check the settings before anything is attacked."""
@@ -143,7 +148,8 @@ class Probe(L.Callback, ABC):
             raise ConfigError(f"max_seconds is {self.max_seconds}", remedy="choose more than 0")
         self._epochs_done: set[int] = set()
         self._epoch_began: float | None = None
-        self._apart: dict[str, Scalar] = {}
+        self._apart: tuple[str, ...] = ()
+        self._told: dict[str, Scalar] = {}
 
     def at_least(self, **least: int) -> None:
         """Refuse settings below their least value; null is no limit.
@@ -164,6 +170,7 @@ class Probe(L.Callback, ABC):
     def measure(self, item: str, visit: Visit) -> list[Result]:
         """Carry out one item on the frozen victim; preparing items return nothing.
 
+        Results of one name differ in their ``setting``.
         The other ranks are at work on other items: nothing in it may wait for them.
         """
 
@@ -177,16 +184,24 @@ class Probe(L.Callback, ABC):
     # -- when
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Find out what tells this probe from others of its class."""
+        """Find out which settings tell this probe from others whose figures have the same names.
+
+        Raises:
+            ConfigError: If nothing does.
+        """
         # the trainer sets `callbacks` through a connector, which its annotations do not show
         listed: list[L.Callback] = getattr(trainer, "callbacks")
-        others = [o for o in listed if type(o) is type(self) and o is not self]
-        others = [o for o in others if isinstance(o, Probe) and o.figures == self.figures]
-        self._apart = {
-            key: value
-            for key, value in self.settings.items()
-            if any(other.settings[key] != value for other in others)
-        }
+        probes = [each for each in listed if isinstance(each, Probe)]
+        others = [o for o in probes if o is not self and o.figures == self.figures]
+        self._told = {name: value for other in others for name, value in _files(self, other)}
+        apart = [_beside(self, other).unlike(_beside(other, self)) for other in others]
+        if not all(apart):
+            raise ConfigError(
+                f"two probes measure the same figures, attack/{self.figures}",
+                where="trainer.callbacks",
+                remedy="leave one out, or let a setting differ that changes the figures",
+            )
+        self._apart = tuple(sorted({name for names in apart for name in names}))
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse what cannot work before any long work."""
@@ -219,9 +234,7 @@ class Probe(L.Callback, ABC):
         data = cast(AttackData, _datamodule(trainer))  # required when the fit started
         with stoppable(trainer):
             results = self.run_once(module, data, Path(trainer.default_root_dir), epoch)
-        told = "".join(f"/{key}={value}" for key, value in self._apart.items())
-        metrics = {name + told: value for name, value in metrics_of(results).items()}
-        module.log_dict(metrics, batch_size=1, add_dataloader_idx=False)
+        module.log_dict(self.metrics(results), batch_size=1, add_dataloader_idx=False)
         self._epochs_done.add(epoch)
 
     # -- how
@@ -243,10 +256,13 @@ class Probe(L.Callback, ABC):
         visit = Visit(
             module, data, epoch, run_folder, journal.folder, deadline=started + self.max_seconds
         )
-        outcomes = self._work(visit, journal)
+        outcomes = _told_apart(self._work(visit, journal))
         results = [result for outcome in outcomes for result in outcome.results]
         results += [self._failure(outcome) for outcome in outcomes if outcome.error]
-        results = [replace(own, attack={**self._apart, **own.attack}) for own in results]
+        results = [
+            replace(own, setting={**self.setting, **own.setting}, measured_by=type(self).__name__)
+            for own in results
+        ]
         if self.reads_channel:
             read = visit.victim.channel.label
             results = [replace(own, channel=own.channel or read) for own in results]
@@ -294,12 +310,21 @@ class Probe(L.Callback, ABC):
 
     def _failure(self, outcome: _Outcome) -> Result:
         note = f"{outcome.item}: {outcome.error}"
-        return Result(name=f"attack/{self.name}", value=None, n=0, status="failed", note=note)
+        return Result(
+            name=f"attack/{self.figures}",
+            value=None,
+            n=0,
+            status="failed",
+            note=note,
+            setting={"item": outcome.item},
+        )
 
     def _report(self, results: Sequence[Result], epoch: int, seconds: float) -> None:
         failures = [result.note for result in results if result.status == "failed"]
+        prefix = f"attack/{self.figures}/"
         figures = ", ".join(
-            f"{k.rsplit('/', 1)[-1]} {v:.3f}" for k, v in metrics_of(results).items()
+            f"{name.removeprefix(prefix)} {value:.3f}"
+            for name, value in self.metrics(results).items()
         )
         over = seconds > self.max_seconds
         budget = f", over its budget of {self.max_seconds:g} s" if over else ""
@@ -316,6 +341,46 @@ class Probe(L.Callback, ABC):
             return ""
         return f" ({seconds / (time.monotonic() - self._epoch_began):.0%} of the epoch so far)"
 
+    def at_cut(self, visit: Visit, cut: int) -> dict[str, Scalar]:
+        """Return what tells the figures of a cut from others: nothing where there is but one."""
+        return {"cut": cut} if len(visit.victim.channel.layers) > 1 else {}
+
+    def keep_picture(
+        self,
+        visit: Visit,
+        name: str,
+        image: Image,
+        *,
+        kind: str,
+        caption: str,
+        alt: str,
+        setting: Mapping[str, Scalar] | None = None,
+    ) -> None:
+        """Write a picture into the run folder, with what tells it from others.
+
+        Args:
+            visit: The run of this probe that drew it.
+            name: Name of the file, before the epoch; unique among the pictures of this probe.
+            image: The picture.
+            kind: The gallery it belongs to, such as ``reconstruction``.
+            caption: What a reader sees below it.
+            alt: What a reader who cannot see it is told.
+            setting: What it has of its own, as one cut of several.
+        """
+        save_picture(
+            visit.run_folder,
+            f"{visit.folder.name}-{name}-epoch={visit.epoch}",
+            image,
+            {
+                "kind": kind,
+                "caption": caption,
+                "alt": alt,
+                "epoch": visit.epoch,
+                **describe(visit.module),
+                "setting": {**self.setting, **(setting or {})},
+            },
+        )
+
     # -- state
 
     @property
@@ -324,18 +389,36 @@ class Probe(L.Callback, ABC):
         return self.name
 
     @property
-    def settings(self) -> dict[str, Scalar]:
-        """Return the constructor's arguments: two probes are the same if these are."""
-        return {
-            key: value if isinstance(value, Scalar) else repr(value)
-            for key, value in vars(self).items()
-            if not key.startswith("_") and not callable(value)
-        }
+    def setting(self) -> dict[str, Scalar]:
+        """Return what tells this attack from others of its name: all arguments that change figures."""
+        return {**AttackSetting.of(self).by_name, **self._told}
+
+    def metrics(self, results: Sequence[Result]) -> dict[str, float]:
+        """Return the finite figures by the names under which they are logged.
+
+        A figure's name is followed by what tells it from others of the same run: the settings in
+        which probes of one name differ (``attack/fora/psnr/steps=60``), and what the probe itself
+        varies (``attack/membership/auc/query_policy=off``). It depends on no other figure, so
+        that a name stands for one figure at all epochs, whatever fails at one of them.
+        """
+        metrics: dict[str, float] = {}
+        for result in results:
+            if result.value is None or not math.isfinite(result.value):
+                continue
+            own = self.setting
+            varied = [k for k, v in result.setting.items() if k not in own or own[k] != v]
+            told = [key for key in sorted({*self._apart, *varied}) if key in result.setting]
+            suffix = "".join(f"/{key}={_word(result.setting[key])}" for key in told)
+            metrics[result.name + suffix] = float(result.value)
+        return metrics
 
     @property
     def state_key(self) -> str:
-        """Return a key that two probes of one class share only if their settings are equal."""
-        return self._generate_state_key(**self.settings)
+        """Return a key that two probes of one class share only if their arguments are equal."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return self._generate_state_key(
+            **{k: v if isinstance(v, Scalar) else repr(v) for k, v in given.items()}
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the ledger: the epochs already measured."""
@@ -346,23 +429,42 @@ class Probe(L.Callback, ABC):
         self._epochs_done = set(state_dict["epochs_done"])
 
 
-def metrics_of(results: Sequence[Result]) -> dict[str, float]:
-    """Return the finite figures by name; what shares a name is told apart by its setting.
+def _told_apart(outcomes: Sequence[_Outcome]) -> list[_Outcome]:
+    """Return the outcomes; one that gives a second value to a figure is a failure."""
+    kept: list[_Outcome] = []
+    for outcome in outcomes:
+        held = [(each.item, result) for each in (*kept, outcome) for result in each.results]
+        try:
+            # names of metrics have no data set: a probe of several says so in the setting
+            plain = [replace(result, dataset="") for _, result in held]
+            distinct(plain, lambda number: held[number][0])
+        except DataError as error:
+            outcome = _Outcome(outcome.item, error=str(error))
+        kept.append(outcome)
+    return kept
 
-    By its cut, by its query policy, or else by its number.
 
-    >>> metrics_of([Result(name="a", value=1.0, n=1), Result(name="b", value=None, n=0)])
-    {'a': 1.0}
+def _beside(probe: Probe, other: Probe) -> AttackSetting:
+    """Return a probe's setting, precise enough to be told from another one's."""
+    return AttackSetting.given({**AttackSetting.of(probe).by_name, **dict(_files(probe, other))})
+
+
+def _files(probe: Probe, other: Probe) -> Iterator[tuple[str, Scalar]]:
+    """Yield a probe's files that have the name of another one's, told by their content."""
+    for each in fields(probe):
+        ours, theirs = getattr(probe, each.name), getattr(other, each.name, None)
+        if isinstance(ours, Path) and isinstance(theirs, Path) and ours != theirs:
+            if ours.name == theirs.name:
+                yield each.name, f"{ours.name}@{content_digest(ours)}"
+
+
+def _word(value: Scalar) -> str:
+    """Return a setting within the name of a metric, whose parts slashes divide.
+
+    >>> _word("what/which"), _word(0.5), _word(None)
+    ('what|which', '0.5', 'None')
     """
-    counts = Counter(result.name for result in results)
-    metrics: dict[str, float] = {}
-    for number, result in enumerate(results):
-        if result.value is None or not torch.isfinite(torch.tensor(result.value)):
-            continue
-        told = result.attack.get("cut", result.attack.get("query_policy", number))
-        suffix = f"/{told}" if counts[result.name] > 1 else ""
-        metrics[result.name + suffix] = float(result.value)
-    return metrics
+    return str(value).replace("/", "|")
 
 
 def _datamodule(trainer: L.Trainer) -> object:

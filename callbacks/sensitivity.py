@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from callbacks.media import picture_grid, save_picture
+from callbacks.media import picture_grid
 from callbacks.probe import Probe, Visit
 from qpriv.attacks.observation import batches
 from qpriv.datasets.sample import VQASample
@@ -102,19 +102,13 @@ class SensitivityProbe(Probe):
         pictures = model.preprocessor.crops(model.preprocessor.pixels(samples))
         kept = patch_pixels(mask, model.grid, (pictures.shape[-2], pictures.shape[-1]))
         shown = torch.where(kept[:, None], pictures, 0.75 + 0.1 * pictures)
-        label = visit.victim.policy.label
-        save_picture(
-            visit.run_folder,
-            f"kept-tokens-epoch={visit.epoch}",
+        self.keep_picture(
+            visit,
+            "kept-tokens",
             picture_grid([pictures, shown]),
-            {
-                "kind": "kept_tokens",
-                "caption": f"Below, what crosses under policy {label}.",
-                "alt": f"{len(samples)} scenes, and the same with dropped patches faded",
-                "policy": label,
-                "epoch": visit.epoch,
-                "seed": visit.victim.seed,
-            },
+            kind="kept_tokens",
+            caption=f"Below, what crosses under policy {visit.victim.policy.label}.",
+            alt=f"{len(samples)} scenes, and the same with dropped patches faded",
         )
 
 

@@ -199,7 +199,7 @@ class _Party:
     def _report(self, answer: Callable[[VQABatch], list[str]]) -> None:
         """Append accuracy on the validation split, and bytes a training sample."""
         results = [*self._bytes(), self._accuracy(answer)]
-        results = stamp(results, epoch=None, **describe(self.module))
+        results = stamp(results, epoch=None, measured_by="qpriv client", **describe(self.module))
         append_results(self.out / "results.jsonl", results)
         print("; ".join(f"{own.name} {own.value:.4g}" for own in results if own.value is not None))
 

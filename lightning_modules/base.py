@@ -42,6 +42,7 @@ class TrainedOnly(L.LightningModule):
         # the frozen weights are in no checkpoint; `on_load_checkpoint` checks the keys instead
         self.strict_loading = False
         self._seed = seed
+        self._weights_epoch = -1
 
     @abstractmethod
     def frozen_identity(self) -> Mapping[str, str]:
@@ -62,6 +63,12 @@ class TrainedOnly(L.LightningModule):
         return given if given is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
 
     @property
+    def epoch(self) -> int:
+        """Return the epoch that figures belong to: the one at work, or that of a loaded checkpoint."""
+        fits = self.trainer.state.fn == "fit"
+        return self.trainer.current_epoch if fits else self._weights_epoch
+
+    @property
     def run_folder(self) -> Path:
         """Return where this run writes."""
         return Path(self.trainer.default_root_dir)
@@ -69,6 +76,10 @@ class TrainedOnly(L.LightningModule):
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters by name."""
         return {name: value for name, value in self.named_parameters() if value.requires_grad}
+
+    def on_train_epoch_end(self) -> None:
+        """Note which epoch the weights are of, for a test after the fit."""
+        self._weights_epoch = self.trainer.current_epoch
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep the trained weights, and name what they belong to."""
@@ -93,6 +104,7 @@ class TrainedOnly(L.LightningModule):
                     remedy=f"give the {key} it was trained on",
                 )
         check_names(self.trained(), checkpoint["state_dict"])
+        self._weights_epoch = int(checkpoint.get("epoch", -1))
 
     def scheduled(
         self, schedule: Schedule, warmup: float, optimizer: torch.optim.Optimizer

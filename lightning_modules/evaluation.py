@@ -147,9 +147,9 @@ class EvaluatedVQA(TrainedOnly):
         if self.trainer.sanity_checking:
             return
         rule, prompt = self.answer_rule, self.preprocessor.prompt
-        under, epoch = describe(self), self.trainer.current_epoch
+        under, epoch, me = describe(self), self.epoch, type(self).__name__
         measured = [*figures(rows, stage, rule, prompt), *self._bytes(rows)]
-        results = stamp(measured, epoch=epoch, **under)
+        results = stamp(measured, epoch=epoch, measured_by=me, **under)
         for result in results:
             if result.value is not None:
                 name = f"{stage}/{result.name.removeprefix(f'{stage}/')}"
@@ -157,7 +157,7 @@ class EvaluatedVQA(TrainedOnly):
         if self.trainer.is_global_zero:
             append_results(self.run_folder / "results.jsonl", results)
             # apart: a run that was stopped and went on has the same results, and other times
-            times = stamp(self._clock.results(), epoch=epoch, **under)
+            times = stamp(self._clock.results(), epoch=epoch, measured_by=me, **under)
             append_results(self.run_folder / CLOCK_FILE, times)
             score = results[0]
             logger.info(

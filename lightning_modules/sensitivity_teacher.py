@@ -127,7 +127,8 @@ class SensitivityTeacher(PredictorModule):
                     value=value,
                     n=len(rows),
                     seed=self.seed,
-                    epoch=self.trainer.current_epoch,
+                    epoch=self.epoch,
+                    measured_by=type(self).__name__,
                     dataset=rows[0][0].rsplit("/", 1)[0],
                     status="ok" if value is not None else "not applicable",
                 )

@@ -1,70 +1,53 @@
 """`Curve`: a measured line, such as an attack's error rates at every threshold."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from qpriv.errors import DataError
-from qpriv.result import Scalar
-from qpriv.writing import append_lines
+from qpriv.key import Measured
+from qpriv.lines import distinct, read_lines, record_lines
 
 CURVES_FILE = "curves.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
-    """One line of a figure; it tells rates and of no sample.
+class Curve(Measured):
+    """One line of a figure; it tells rates and of no sample. See `Measured` for what else it says.
 
     Args:
-        name: Key such as ``attack/membership/roc``.
         x: Where it was measured.
         y: What was measured there, as many values.
-        n: Number of independent units.
-        seed: Seed of the run.
-        epoch: Epoch after which it was measured.
-        policy: Label of the pruning policy.
-        attack: Settings of the attack.
     """
 
-    name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
-    n: int
-    seed: int | None = None
-    epoch: int | None = None
-    policy: str = ""
-    attack: dict[str, Scalar] = field(default_factory=dict)
 
     @property
-    def identity(self) -> bytes:
-        """Return what two measurements of the same thing have in common."""
-        return msgspec.json.encode((self.name, self.seed, self.epoch, self.policy, self.attack))
+    def figure(self) -> object:
+        """Return what two measurements of one curve must agree in."""
+        return self.x, self.y
+
+    @property
+    def varies(self) -> bool:
+        """Return False: rates are not of the machine."""
+        return False
 
 
 def append_curves(path: Path, curves: Iterable[Curve]) -> None:
-    """Append curves to a ``.jsonl`` file, one a line, and force them to the disk."""
-    append_lines(path, map(msgspec.json.encode, curves))
+    """Add curves to a ``.jsonl`` file, one a line, as `qpriv.result.append_results` does.
+
+    Raises:
+        DataError: If somebody else measured another curve of the same key, seed and epoch.
+    """
+    record_lines(path, list(curves), Curve)
 
 
 def read_curves(path: Path) -> list[Curve]:
-    """Read a file of curves; a line without its newline is what a killed run leaves behind.
-
-    Of two measurements of the same thing the later holds: the earlier was of a run that died.
+    """Read a file of curves; there need not be one.
 
     Raises:
-        DataError: If a complete line is not a `Curve`.
+        DataError: If a complete line is not a `Curve`, or two lines differ that should not.
     """
     if not path.is_file():
         return []
-    found: dict[bytes, Curve] = {}
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
-        try:
-            curve = msgspec.json.decode(line, type=Curve)
-        except msgspec.DecodeError as error:
-            raise DataError(
-                f"not a curve: {error}", where=f"{path}, line {number}", remedy="remove the line"
-            ) from error
-        found[curve.identity] = curve
-    return list(found.values())
+    return distinct(read_lines(path, Curve), lambda number: f"{path}, line {number + 1}")

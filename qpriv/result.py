@@ -1,59 +1,48 @@
 """`Result`: one measured figure. Everything logged, tabled or plotted is one."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, TypeVar
 
-import msgspec
+from qpriv.key import Key, Measured, Scalar
+from qpriv.lines import read_lines, record_lines
 
-from qpriv.errors import DataError
-from qpriv.writing import append_lines
+__all__ = ("CLOCK_FILE", "Key", "Result", "Scalar", "append_results", "read_results", "stamp")
 
-Scalar = str | int | float | bool | None
 Status = Literal["ok", "failed", "skipped", "not applicable"]
+M = TypeVar("M", bound=Measured)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """One figure with all that is needed to trust it.
+class Result(Measured):
+    """One figure with all that is needed to trust it; see `Measured` for what else it says.
 
     Args:
-        name: Key such as ``accuracy``, ``kept_tokens`` or ``attack/fora/psnr``.
         value: The figure; None where it failed or does not apply (see ``status``).
         unit: ``dB``, ``tokens``, ``bytes``, or empty for shares in [0, 1].
-        n: Number of independent units the figure rests on (images, groups), not of rows.
         ci: Lower and upper end of the 95 % interval, or None where there is none.
-        seed: Seed of the run.
-        epoch: Epoch after which it was measured, counted from 0; -1 is before training.
-        dataset: Name of the data set, with the split after a slash (``FaceScenes/test``).
-        policy: Label of the pruning policy (``off``, ``fixed(0.5,fused)``, ``dtp``).
-        paradigm: ``centralized``, ``federated``, ``split`` or ``u_shaped``.
-        channel: What an attacker between the parties reads: ``up@4``, ``up@2+down@6/int8/bucket16``;
-            ``hypothetical:up@4`` where the run has no such cut; empty where nothing is cut.
-        defence: Label of the defence, or ``none``.
-        attack: Settings of the attack: threat model, budget, ``query_policy`` and the like.
         status: ``ok``, or why ``value`` is None.
         note: One sentence for the reader, such as ``short attacker``.
         prompt: Template of the question the model was asked, where the figure depends on it.
     """
 
-    name: str
     value: float | None
-    n: int
     unit: str = ""
     ci: tuple[float, float] | None = None
-    seed: int | None = None
-    epoch: int | None = None
-    dataset: str = ""
-    policy: str = ""
-    paradigm: str = "centralized"
-    channel: str = ""
-    defence: str = "none"
-    attack: dict[str, Scalar] = field(default_factory=dict)
     status: Status = "ok"
     note: str = ""
     prompt: str = ""
+
+    @property
+    def figure(self) -> object:
+        """Return what two measurements of one figure must agree in."""
+        return self.value, self.status
+
+    @property
+    def varies(self) -> bool:
+        """Return whether it is of the machine: no two measurements of times and memory agree."""
+        return self.unit == "s" or "memory" in self.name
 
 
 class Circumstances(TypedDict):
@@ -67,7 +56,7 @@ class Circumstances(TypedDict):
 
 
 def stamp(
-    results: Iterable[Result],
+    results: Iterable[M],
     *,
     epoch: int | None,
     seed: int,
@@ -75,8 +64,9 @@ def stamp(
     paradigm: str,
     channel: str,
     defence: str,
-) -> list[Result]:
-    """Attach to results when and under what they were measured.
+    measured_by: str = "",
+) -> list[M]:
+    """Attach to results or curves when and under what they were measured.
 
     A result that names a channel keeps it: it was read from another one than the run's own.
 
@@ -94,6 +84,7 @@ def stamp(
             paradigm=paradigm,
             channel=result.channel or channel,
             defence=defence,
+            measured_by=result.measured_by or measured_by,
         )
         for result in results
     ]
@@ -104,8 +95,16 @@ CLOCK_FILE = "clock.jsonl"
 
 
 def append_results(path: Path, results: Iterable[Result]) -> None:
-    """Append results to a ``.jsonl`` file, one a line, and force them to the disk."""
-    append_lines(path, map(msgspec.json.encode, results))
+    """Append results to a ``.jsonl`` file, one a line, and force them to the disk.
+
+    There is one line a key, seed and epoch: a line that the same probe or module wrote before is
+    replaced, as when a run goes on, and what is there already is not written twice.
+
+    Raises:
+        DataError: If somebody else measured another value of the same figure, or the file holds
+            a line that is no result; names both.
+    """
+    record_lines(path, list(results), Result)
 
 
 def read_results(path: Path) -> list[Result]:
@@ -116,14 +115,4 @@ def read_results(path: Path) -> list[Result]:
     Raises:
         DataError: If a complete line is not a `Result`; names the file and the line.
     """
-    lines = path.read_bytes().split(b"\n")[:-1]
-    decoder = msgspec.json.Decoder(Result)
-    results = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            results.append(decoder.decode(line))
-        except msgspec.DecodeError as error:
-            raise DataError(
-                f"not a result: {error}", where=f"{path}, line {number}", remedy="remove the line"
-            ) from error
-    return results
+    return read_lines(path, Result)

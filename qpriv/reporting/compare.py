@@ -1,13 +1,15 @@
 """`compare_runs`: two runs side by side, such as one with a defence and one without."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
+from qpriv.key import AttackSetting, Key, apart
 from qpriv.result import Result
 
 from .estimate import Estimate, combine
@@ -25,6 +27,7 @@ class Compared:
     Args:
         name: Name of the result.
         dataset: What it was measured on.
+        told: What tells it from other figures of that name, such as ``steps 60``.
         one: The first run's last figure, None where it has none.
         other: The second run's.
         difference: The second less the first, None where either has no value.
@@ -32,6 +35,7 @@ class Compared:
 
     name: str
     dataset: str
+    told: str
     one: Result | None
     other: Result | None
     difference: Estimate | None
@@ -82,27 +86,93 @@ def compare_runs(one: Path, other: Path) -> Comparison:
         DataError: If a folder is missing, or cannot be read.
     """
     runs = read_run(one), read_run(other)
-    ours, theirs = (_last(run) for run in runs)
-    keys = list(dict.fromkeys([*ours, *theirs]))
-    figures = tuple(
-        Compared(*key, ours.get(key), theirs.get(key), _difference(ours.get(key), theirs.get(key)))
-        for key in keys
-    )
+    figures = tuple(_compared(*(_last(run, _shared(runs)) for run in runs)))
     settings = [_flat(yaml.safe_load(run.config) or {}) for run in runs]
     return Comparison(
         str(one), str(other), figures, _differing(*settings), tuple(_warnings(*runs, figures))
     )
 
 
-def _last(run: Run) -> dict[tuple[str, str], Result]:
-    """Return the figures after the last epoch each was measured in, by name and data set."""
-    latest: dict[tuple[str, str], Result] = {}
+def _shared(runs: Iterable[Run]) -> dict[str, Any]:
+    """Return the parts of a key that have one value in each run, blank.
+
+    Two runs are compared because they differ in these, such as in policy or defence; where one run
+    holds figures of several, as under two defences, each is compared with its like.
+    """
+    usual = Key("")
+    names = ("policy", "paradigm", "channel", "defence", "stage", "tags")
+    keys = [{result.key for result in run.results} for run in runs]
+    return {
+        name: getattr(usual, name)
+        for name in names
+        if all(len({getattr(key, name) for key in own}) <= 1 for own in keys)
+    }
+
+
+def _last(run: Run, shared: Mapping[str, Any]) -> dict[Key, Result]:
+    """Return the figures after the last epoch each was measured in, by key."""
+    latest: dict[Key, Result] = {}
     for result in run.results:
-        key, epoch = (result.name, result.dataset), result.epoch
+        key, epoch = replace(result.key, **shared), result.epoch
         known = latest.get(key)
         if known is None or known.epoch is None or epoch is None or epoch >= known.epoch:
             latest[key] = result
     return latest
+
+
+def _compared(ours: dict[Key, Result], theirs: dict[Key, Result]) -> Iterator[Compared]:
+    """Yield every figure of either run beside its like.
+
+    A figure that each run has once, under another setting of the attack, is the like of the other.
+    """
+    alike: dict[Key, Key] = {key: key for key in ours if key in theirs}
+    alone, lonely = _alone(ours, theirs), _alone(theirs, ours)
+    for plain, keys in alone.items():
+        others = lonely.get(plain, [])
+        if len(keys) == len(others) == 1:
+            alike[keys[0]] = others[0]
+    settings: dict[Key, list[AttackSetting]] = defaultdict(list)
+    for key in (*ours, *theirs):
+        settings[_plain(key)].append(key.setting)
+    pairs: list[tuple[Key | None, Key | None]] = [(key, alike.get(key)) for key in ours]
+    pairs += [(None, key) for key in theirs if key not in set(alike.values())]
+    for pair in pairs:
+        keys = [key for key in pair if key]
+        names = apart(settings[_plain(keys[0])])
+        one, other = (
+            side[key] if key else None for side, key in zip((ours, theirs), pair, strict=True)
+        )
+        told = " | ".join(dict.fromkeys(key.setting.phrase(names) for key in keys))
+        yield Compared(
+            keys[0].name,
+            keys[0].dataset,
+            ", ".join(filter(None, (*_under(keys[0]), told))),
+            one,
+            other,
+            _difference(one, other),
+        )
+
+
+def _alone(ours: Iterable[Key], theirs: Iterable[Key]) -> dict[Key, list[Key]]:
+    """Return the keys that the other run has not, by all but their setting."""
+    found: dict[Key, list[Key]] = defaultdict(list)
+    known = set(theirs)
+    for key in ours:
+        if key not in known:
+            found[_plain(key)].append(key)
+    return found
+
+
+def _plain(key: Key) -> Key:
+    return replace(key, setting=AttackSetting())
+
+
+def _under(key: Key) -> list[str]:
+    """Return what of policy, paradigm and the like was not the same for the whole run."""
+    usual = Key("")
+    names = ("policy", "paradigm", "channel", "defence", "stage")
+    told = [getattr(key, name) for name in names if getattr(key, name) != getattr(usual, name)]
+    return [*told, *(f"{name} {value}" for name, value in key.tags)]
 
 
 def _difference(one: Result | None, other: Result | None) -> Estimate | None:
@@ -141,6 +211,8 @@ def _warnings(one: Run, other: Run, figures: tuple[Compared, ...]) -> list[str]:
         found.append("the runs share no figure")
     if any(a.epoch != b.epoch for a, b in pairs):
         found.append("some figures are of different epochs")
+    if any(a.key.setting != b.key.setting for a, b in pairs):
+        found.append("some attacks had other settings")
     if any(a.n != b.n for a, b in pairs):
         found.append("some figures rest on different numbers of images")
     failed = {r.name for pair in pairs for r in pair if r.status == "failed"}
@@ -149,7 +221,8 @@ def _warnings(one: Run, other: Run, figures: tuple[Compared, ...]) -> list[str]:
 
 def _row(row: Compared) -> tuple[str, str, str, str]:
     unit = next((r.unit for r in (row.one, row.other) if r), "")
-    title = f"{row.name} ({row.dataset})" if row.dataset else row.name
+    within = "; ".join(filter(None, (row.dataset, row.told)))
+    title = f"{row.name} ({within})" if within else row.name
     return title, _shown(row.one), _shown(row.other), _signed(row.difference, unit)
 
 

@@ -1,12 +1,17 @@
 """`Condition`: under what a figure was measured, and the order in which readers meet them."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from qpriv.errors import DataError
+from qpriv.key import Key
+from qpriv.lines import Line, agree
 from qpriv.pruning.label import PolicyLabel
-from qpriv.result import Result
+
+HYPOTHETICAL = "hypothetical:"
+"""What the label of a channel begins with that the run does not have."""
 
 # the order of the rows: no pruning first, then what the study compares, then the controls
 _FAMILIES = ("off", "fixed", "dtp", "constant", "oracle", "random", "downsample")
@@ -26,26 +31,37 @@ class Condition:
         paradigm: Who owns which layers.
         defence: Label of the defence, or ``none``.
         tags: What a study varies besides, as sorted ``(name, value)`` pairs.
+        channel: Label of the channel, where conditions differ in nothing else.
+        stage: Stage of the study or name of the run, where conditions differ in nothing else.
     """
 
     policy: str
     paradigm: str = "centralized"
     defence: str = "none"
     tags: tuple[tuple[str, str], ...] = ()
+    channel: str = ""
+    stage: str = ""
 
     @classmethod
-    def of(cls, result: Result, tags: dict[str, str], stage: str = "") -> "Condition":
-        """Return the condition of a result.
+    def of(cls, key: Key, *, channel: bool = False, stage: bool = False) -> "Condition":
+        """Return the condition that a key speaks of.
 
-        The constant control has another ratio in each seed and is one condition all the same.
+        What trains no victim has no policy, and is known by its stage. The constant control has
+        another ratio in each seed and is one condition all the same.
 
         Args:
-            result: The result.
-            tags: What a study varies in the run.
-            stage: Name of the run's stage: what trains no victim has no policy, and is known by it.
+            key: Key of a figure.
+            channel: Tell the channel.
+            stage: Tell the stage.
         """
-        policy = result.policy or stage
-        made = cls(policy, result.paradigm, result.defence, tuple(sorted(tags.items())))
+        made = cls(
+            key.policy or key.stage,
+            key.paradigm,
+            key.defence,
+            key.tags,
+            key.channel if channel else "",
+            key.stage if stage and key.policy else "",
+        )
         if made.family != "constant":
             return made
         return replace(made, policy=str(replace(made.parts, ratio=None)))
@@ -103,6 +119,8 @@ class Condition:
         True
         """
         whole = {"rank_by": self.rank_by, "in": self.paradigm, "behind": self.defence}
+        whole |= {"through": self.channel} if self.channel else {}
+        whole |= {"stage": self.stage} if self.stage else {}
         return tuple(sorted({**self.options, **whole}.items()))
 
     @property
@@ -115,6 +133,7 @@ class Condition:
         parts = [self.policy, *(f"{name} {value}" for name, value in self.tags)]
         parts += [self.paradigm] if self.paradigm != "centralized" else []
         parts += [self.defence] if self.defence != "none" else []
+        parts += [part for part in (self.channel, self.stage) if part]
         return " · ".join(parts)
 
     @property
@@ -146,15 +165,44 @@ class Condition:
         return (rank, family, ranking, -1.0 if ratio is None else ratio, self.label)
 
 
+def conditions_of(lines: Sequence[Line]) -> list[Condition]:
+    """Return the condition of each figure or curve.
+
+    Channel and stage are told where conditions differ in nothing else: runs of one condition and
+    several seeds are one row, whatever they are called, and two runs of one seed are two.
+    """
+    plain = [Condition.of(line.spot[0]) for line in lines]
+    channels: dict[Condition, set[str]] = defaultdict(set)
+    stages: dict[object, dict[str, Line]] = defaultdict(dict)
+    clashing = set[Condition]()
+    for condition, line in zip(plain, lines, strict=True):
+        key, seed, epoch = line.spot
+        channels[condition].add(key.channel)
+        held = stages[replace(key, stage=""), seed, epoch]
+        held.setdefault(key.stage, line)
+        if not line.varies and not all(agree(line, other) for other in held.values()):
+            clashing.add(condition)
+    return [
+        Condition.of(
+            line.spot[0],
+            channel=len(channels[condition]) > 1,
+            stage=condition in clashing,
+        )
+        for condition, line in zip(plain, lines, strict=True)
+    ]
+
+
 def headline(conditions: Sequence[Condition]) -> list[Condition]:
     """Return the few conditions that figures and summary speak of.
 
-    No pruning, half the tokens by each ranking, and the dynamic threshold.
+    No pruning, half the tokens by each ranking, and the dynamic threshold; of several channels not
+    what would cross at a cut that the runs do not have.
     """
     chosen = [
         c for c in conditions
         if c.family in ("off", "dtp") or (c.family == "fixed" and c.ratio == 0.5)
     ]  # fmt: skip
+    chosen = [c for c in chosen if not c.channel.startswith(HYPOTHETICAL)] or chosen
     plain = [c for c in chosen if "alpha" not in c.options]
     default = [c for c in plain if not c.tags]
     return (default or plain or chosen or list(conditions))[:6]

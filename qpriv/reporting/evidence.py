@@ -3,18 +3,17 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from qpriv.key import AttackSetting, apart
+from qpriv.lines import distinct
 from qpriv.result import Result, Scalar
 
-from .condition import Condition
+from .condition import Condition, conditions_of
 from .estimate import Estimate, Seed, mean_of
 from .recovered import recovered_shares
 from .run_folder import Run
-
-# settings that make two attacks two attacks; the others (budgets, counters) may grow with epochs
-_IDENTITY = ("attack", "cut", "positions", "query_policy")
 
 Setting = tuple[tuple[str, Scalar], ...]
 
@@ -26,21 +25,32 @@ class Measurement:
     condition: Condition
     result: Result
 
-    @property
+    @cached_property
     def setting(self) -> Setting:
         """Return the settings that tell this attack from another one."""
-        return tuple((key, self.result.attack[key]) for key in _IDENTITY if key in self.attack)
-
-    @property
-    def attack(self) -> dict[str, Scalar]:
-        """Return the attack's settings."""
-        return self.result.attack
+        return self.result.key.setting.parts
 
     @property
     def source(self) -> tuple[str, str]:
         """Return the data set and the split."""
         name, _, split = self.result.dataset.partition("/")
         return name, split
+
+    @cached_property
+    def identity(self) -> "Identity":
+        """Return what it shares with the same figure of other seeds and epochs."""
+        return self.result.name, self.condition, self.setting, self.result.dataset
+
+    @property
+    def recency(self) -> tuple[bool, float, bool]:
+        """Return the key that sorts what is to be shown last: tests, late epochs, named data."""
+        name, split = self.source
+        epoch = self.result.epoch
+        return split == "test", math.inf if epoch is None else epoch, bool(name)
+
+
+Identity = tuple[str, Condition, Setting, str]
+"""Name, condition, setting and data set with its split."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +61,30 @@ class Figure:
         name: Name of the result.
         condition: What it was measured under.
         setting: What tells this attack from another.
-        by_seed: The result of each seed, failed ones included.
+        dataset: Data set and split.
+        measurements: The last one of each seed, failed ones included.
     """
 
     name: str
     condition: Condition
     setting: Setting
-    by_seed: dict[Seed, Result]
+    dataset: str
+    measurements: dict[Seed, Measurement]
+
+    @property
+    def identity(self) -> Identity:
+        """Return what tells it from all other figures."""
+        return self.name, self.condition, self.setting, self.dataset
+
+    @property
+    def by_seed(self) -> dict[Seed, Result]:
+        """Return the result of each seed, failed ones included."""
+        return {seed: each.result for seed, each in self.measurements.items()}
+
+    @property
+    def recency(self) -> tuple[bool, float, bool]:
+        """Return the key that sorts the figures of one quantity: the one to show is the last."""
+        return max(each.recency for each in self.measurements.values())
 
     @property
     def measured(self) -> dict[Seed, Result]:
@@ -91,8 +118,8 @@ _TROUBLE = ("failed", "skipped")
 class Evidence:
     """The figures of some runs on one data set.
 
-    The figure of a seed is the one measured last: the highest epoch, and a figure of the test
-    split before one of any other split, of a named data set before one of none.
+    The figure of a seed is the one measured last. Splits are figures apart, of which the one of the
+    test split is shown first, and a figure of a named data set before one of none.
 
     Args:
         measurements: In the order they were made.
@@ -103,13 +130,25 @@ class Evidence:
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> "Evidence":
-        """Gather the results of runs."""
-        return cls(
-            [
-                Measurement(Condition.of(result, run.tags, run.stage), result)
-                for run in runs
-                for result in (*run.results, *run.training_losses, *recovered_shares(run.results))
+        """Gather the results of runs.
+
+        Raises:
+            DataError: If two runs of one stage and seed measured different values of one figure.
+        """
+        found: list[tuple[Result, str]] = []
+        for run in runs:
+            own = (*run.results, *run.training_losses, *recovered_shares(run.results))
+            found += [
+                (replace(each, stage=run.stage, tags=run.tags), str(run.folder)) for each in own
             ]
+        distinct([result for result, _ in found], lambda number: found[number][1])
+        return cls.gathered([result for result, _ in found])
+
+    @classmethod
+    def gathered(cls, results: Sequence[Result]) -> "Evidence":
+        """Gather results, each under its condition."""
+        return cls(
+            [Measurement(*pair) for pair in zip(conditions_of(results), results, strict=True)]
         )
 
     @cached_property
@@ -130,18 +169,19 @@ class Evidence:
 
     @cached_property
     def figures(self) -> list[Figure]:
-        """Return the final figure of every quantity, condition and attack setting."""
-        groups: dict[tuple[str, Condition, Setting], dict[Seed, Measurement]] = defaultdict(dict)
-        for each in self.measurements:
-            of_seed = groups[each.result.name, each.condition, each.setting]
+        """Return the final figure of every quantity, condition, attack setting and split."""
+        groups: dict[Identity, dict[Seed, Measurement]] = defaultdict(dict)
+        places: dict[Identity, int] = {}
+        for place, each in enumerate(self.measurements):
+            of_seed, places[each.identity] = groups[each.identity], place
             held = of_seed.get(each.result.seed)
-            if held is None or _recency(each) >= _recency(held):
+            if held is None or each.recency >= held.recency:
                 of_seed[each.result.seed] = each
-        figures = [
-            Figure(*key, {seed: m.result for seed, m in of_seed.items()})
-            for key, of_seed in groups.items()
-        ]
-        return sorted(figures, key=lambda f: (f.name, f.condition.order, str(f.setting)))
+        figures = [Figure(*identity, of_seed) for identity, of_seed in groups.items()]
+        return sorted(
+            figures,
+            key=lambda f: (f.name, f.condition.order, str(f.setting), places[f.identity]),
+        )
 
     @cached_property
     def _index(self) -> dict[str, list[Figure]]:
@@ -155,11 +195,20 @@ class Evidence:
         return self._index.get(name, [])
 
     def figure(self, name: str, condition: Condition, **setting: Scalar) -> Figure | None:
-        """Return one figure; with several attack settings, the first that agrees with ``setting``."""
-        for figure in self.named(name):
-            if figure.condition == condition and _agrees(figure, setting):
-                return figure
-        return None
+        """Return one figure of those that agree with ``setting``: the one to show.
+
+        That is the one measured last, see `Figure.recency`; of several settings the first.
+        """
+        found = [f for f in self.named(name) if f.condition == condition and _agrees(f, setting)]
+        of_one = [figure for figure in found if figure.setting == found[0].setting]
+        latest = max((figure.recency for figure in of_one), default=None)
+        return next((figure for figure in reversed(of_one) if figure.recency == latest), None)
+
+    def attacker(self, figure: Figure) -> str:
+        """Say what tells a figure's attacker from others of its name, but for the query policy."""
+        settings = [AttackSetting(each.setting) for each in self.named(figure.name)]
+        names = [name for name in apart(settings) if name != "query_policy"]
+        return AttackSetting(figure.setting).phrase(names)
 
     def series(self, name: str, condition: Condition, **setting: Scalar) -> dict[Seed, Result]:
         """Return the measured result of each seed; empty where there is none."""
@@ -173,13 +222,16 @@ class Evidence:
     def history(self, figure: Figure) -> dict[int, Estimate]:
         """Return a figure after each epoch, over the seeds that reached it.
 
-        A test after training is no point of the curve, unless nothing else was measured.
+        A test after training is no point of the curve, unless nothing else was measured; of
+        several splits it is the one with the most epochs.
         """
         same = [m for m in self.measurements if _belongs(m, figure) and m.result.epoch is not None]
         curve = [m for m in same if m.source[1] != "test"] or same
-        epochs: dict[int, dict[Seed, Result]] = defaultdict(dict)
+        splits: dict[str, dict[int, dict[Seed, Result]]] = defaultdict(lambda: defaultdict(dict))
         for each in curve:
-            epochs[each.result.epoch or 0][each.result.seed] = each.result
+            splits[each.result.dataset][each.result.epoch or 0][each.result.seed] = each.result
+        latest = reversed(splits.values())  # of equals, the one measured last
+        epochs = max(latest, key=len, default={})
         estimates = {epoch: mean_of(epochs[epoch]) for epoch in sorted(epochs)}
         return {epoch: estimate for epoch, estimate in estimates.items() if estimate is not None}
 
@@ -202,12 +254,6 @@ class Evidence:
         return ratios
 
 
-def _recency(measurement: Measurement) -> tuple[bool, float, bool]:
-    result = measurement.result
-    name, split = measurement.source
-    return split == "test", math.inf if result.epoch is None else result.epoch, bool(name)
-
-
 def _agrees(figure: Figure, setting: Mapping[str, Scalar]) -> bool:
     """Return whether a figure was measured so; without pruning every query policy is the same."""
     own = dict(figure.setting)
@@ -217,6 +263,5 @@ def _agrees(figure: Figure, setting: Mapping[str, Scalar]) -> bool:
 
 
 def _belongs(measurement: Measurement, figure: Figure) -> bool:
-    result = measurement.result
-    key = result.name, measurement.condition, measurement.setting
-    return key == (figure.name, figure.condition, figure.setting) and result.value is not None
+    same = measurement.identity[:-1] == figure.identity[:-1]
+    return same and measurement.result.value is not None

@@ -4,7 +4,8 @@ import base64
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+
+from qpriv.key import Key, apart
 
 from .condition import Condition
 from .run_folder import Medium, Run
@@ -22,7 +23,7 @@ class Exhibit:
     """One picture as the page shows it.
 
     Args:
-        heading: Policy, epoch and seed.
+        heading: Policy and what else tells it from others, epoch and seed.
         caption: What it shows; empty where it is withheld.
         alternative: Text for a reader who cannot see it.
         source: A ``data:`` address, or empty where the picture is withheld.
@@ -66,40 +67,52 @@ def galleries(runs: Iterable[Run], *, redact: bool) -> list[Gallery]:
 
 
 def _gallery(kind: str, media: Sequence[tuple[Run, Medium]], redact: bool) -> Gallery:
-    chosen = _last_epochs(media)
-    shown = chosen[:MAX_PICTURES]
-    exhibits = tuple(_exhibit(run.folder, medium, redact) for run, medium in shown)
-    more = len(media) - len(shown)
+    groups = _last_epochs(media)
+    names = apart(key.setting for key in groups)
+    chosen = [
+        (run, medium, _heading(key, names, run if several else None))
+        for key, drawn in groups.items()
+        for several in [len({run.folder for run, _ in drawn}) > 1]
+        for run, medium in drawn
+    ]
+    exhibits = tuple(_exhibit(*each, redact) for each in chosen[:MAX_PICTURES])
+    more = len(media) - len(exhibits)
     note = f"{more} more (earlier epochs, other seeds) are in the media folders of the runs."
     title = _TITLES.get(kind, kind.replace("_", " ").capitalize())
     return Gallery(kind.replace("_", "-"), title, exhibits, note if more else "")
 
 
-def _last_epochs(media: Sequence[tuple[Run, Medium]]) -> list[tuple[Run, Medium]]:
-    """Keep each policy's pictures of its last epoch in its first seed."""
-    policies: dict[str, list[tuple[Run, Medium]]] = defaultdict(list)
+def _last_epochs(media: Sequence[tuple[Run, Medium]]) -> dict[Key, list[tuple[Run, Medium]]]:
+    """Keep the pictures of each key's last epoch in its first seed."""
+    keys: dict[Key, list[tuple[Run, Medium]]] = defaultdict(list)
     for run, medium in media:
-        policies[medium.policy].append((run, medium))
-    kept: list[tuple[Run, Medium]] = []
-    for _, policy in sorted(policies.items(), key=lambda item: Condition(item[0]).order):
-        epoch = max(_number(medium.epoch) for _, medium in policy)
-        last = [each for each in policy if _number(each[1].epoch) == epoch]
+        keys[medium.key(run.tags)].append((run, medium))
+    kept: dict[Key, list[tuple[Run, Medium]]] = {}
+    for key in sorted(keys, key=lambda key: (Condition.of(key).order, str(key.setting))):
+        epoch = max(_number(medium.epoch) for _, medium in keys[key])
+        last = [each for each in keys[key] if _number(each[1].epoch) == epoch]
         seed = min(_number(medium.seed) for _, medium in last)
-        kept += [each for each in last if _number(each[1].seed) == seed]
+        kept[key] = [each for each in last if _number(each[1].seed) == seed]
     return kept
 
 
-def _exhibit(folder: Path, medium: Medium, redact: bool) -> Exhibit:
+def _heading(key: Key, names: Iterable[str], run: Run | None) -> str:
+    """Say under what a picture was drawn; of several runs, by which."""
+    label = Condition.of(key).label or "no policy named"
+    return " · ".join(filter(None, (label, key.setting.phrase(names), run.name if run else "")))
+
+
+def _exhibit(run: Run, medium: Medium, heading: str, redact: bool) -> Exhibit:
     heading = " · ".join(
         [
-            medium.policy or "no policy named",
+            heading,
             *([f"epoch {medium.epoch}"] if medium.epoch is not None else []),
             *([f"seed {medium.seed}"] if medium.seed is not None else []),
         ]
     )
     if redact and medium.private:
         return Exhibit(heading, "", "", "")
-    content = base64.b64encode((folder / medium.path).read_bytes()).decode()
+    content = base64.b64encode((run.folder / medium.path).read_bytes()).decode()
     source = f"data:image/png;base64,{content}"
     return Exhibit(heading, medium.caption, medium.alt or medium.caption, source)
 

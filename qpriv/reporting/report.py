@@ -43,6 +43,12 @@ class DatasetReport:
     tables: tuple[Table, ...]
     attacks: tuple[AttackTables, ...]
 
+    @property
+    def all_tables(self) -> tuple[Table, ...]:
+        """Return every table, those of the attacks last."""
+        of_attacks = (t for each in self.attacks for t in (each.main, each.more) if t)
+        return (*self.tables, *of_attacks)
+
 
 def write_report(run_folders: Iterable[Path], out: Path, *, redact: bool = False) -> Path:
     """Write ``report.html`` and ``results.jsonl`` of some runs into a folder.
@@ -89,6 +95,8 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
     claims = [claim for each in answered for claim in evaluate_claims(each)]
     main = next(iter(by_dataset.values()), evidence)
     curves = [curve for run in runs for curve in run.curves]
+    datasets = [_dataset(name, each) for name, each in by_dataset.items()]
+    tables = [table for report in datasets for table in report.all_tables]
     environment = Environment(
         loader=PackageLoader("qpriv.reporting"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
@@ -104,8 +112,8 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
         findings=findings(main, claims),
         cards=cards(main),
         troubles=troubles(runs),
-        datasets=[_dataset(name, each) for name, each in by_dataset.items()],
-        others=other_table(evidence),
+        datasets=datasets,
+        others=other_table(evidence, tables),
         claims=claims,
         verdicts=Counter(claim.verdict for claim in claims),
         rule=RULE,

@@ -1,8 +1,8 @@
 """Reading run folders: what one fit left behind, and what is wrong with it."""
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,7 +10,9 @@ import msgspec
 
 from qpriv.curve import CURVES_FILE, Curve, read_curves
 from qpriv.errors import DataError
-from qpriv.result import CLOCK_FILE, Result, Scalar, read_results
+from qpriv.key import AttackSetting, Key, Scalar
+from qpriv.lines import distinct
+from qpriv.result import CLOCK_FILE, Result, read_results
 
 Line = TypeVar("Line")
 
@@ -24,6 +26,10 @@ class Medium(msgspec.Struct, frozen=True, kw_only=True):
         caption: What a reader sees below the picture.
         alt: What a reader who cannot see the picture is told.
         policy: Label of the pruning policy.
+        paradigm: Label of the paradigm.
+        channel: Label of the channel.
+        defence: Label of the defence.
+        setting: Setting of the attack that drew it.
         epoch: Epoch after which it was drawn.
         seed: Seed of the run.
         private: Whether it shows private data; such pictures never leave the machine by default.
@@ -34,9 +40,25 @@ class Medium(msgspec.Struct, frozen=True, kw_only=True):
     caption: str
     alt: str
     policy: str = ""
+    paradigm: str = "centralized"
+    channel: str = ""
+    defence: str = "none"
+    setting: dict[str, Scalar] = {}
     epoch: int | None = None
     seed: int | None = None
     private: bool = True
+
+    def key(self, tags: Mapping[str, str]) -> Key:
+        """Return what tells pictures of one kind apart, in all runs whose tags are these."""
+        return Key(
+            self.kind,
+            policy=self.policy,
+            paradigm=self.paradigm,
+            channel=self.channel,
+            defence=self.defence,
+            tags=tuple(sorted(tags.items())),
+            setting=AttackSetting.given(self.setting),
+        )
 
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,12 +115,12 @@ class Run:
             if isinstance(epoch, int) and isinstance(loss, int | float):
                 epochs[epoch].append(loss)
         victim = next((result for result in self.results if result.policy), None)
-        policy, seed = (victim.policy, victim.seed) if victim else ("", None)
+        of_run = victim or Result(name="", value=None, n=0)
         return tuple(
-            Result(
-                name="train/loss", value=sum(losses) / len(losses), n=len(losses), unit="nats",
-                seed=seed, epoch=epoch, policy=policy, dataset=victim.dataset if victim else "",
-                note="n counts logged steps",
+            replace(
+                of_run, name="train/loss", value=sum(losses) / len(losses), n=len(losses),
+                unit="nats", epoch=epoch, ci=None, status="ok", note="n counts logged steps",
+                prompt="", setting={}, attack={}, measured_by="",
             )
             for epoch, losses in sorted(epochs.items())
         )  # fmt: skip
@@ -108,7 +130,8 @@ def read_run(folder: Path) -> Run:
     """Read a run folder; files that a run did not (yet) write are simply empty.
 
     Raises:
-        DataError: If the folder is missing, or a complete line cannot be read.
+        DataError: If the folder is missing, a complete line cannot be read, or two lines give one
+            figure different values.
     """
     if not folder.is_dir():
         raise DataError(
@@ -116,6 +139,7 @@ def read_run(folder: Path) -> Run:
         )
     results = folder / "results.jsonl"
     record = _read_record(folder / "cell.json")
+    stage, tags = record.stage, record.tags
     listed = _read_lines(folder / "media.jsonl", Medium)
     missing = [medium for medium in listed if not (folder / medium.path).is_file()]
     problems = [f"{file.name} ends in half a line: the run was stopped" for file in _torn(folder)]
@@ -125,19 +149,25 @@ def read_run(folder: Path) -> Run:
     return Run(
         folder=folder,
         results=tuple(
-            result
+            replace(result, stage=stage, tags=tags)
             for file in (results, folder / CLOCK_FILE)
             if file.is_file()
-            for result in read_results(file)
+            for result in distinct(read_results(file), _line_of(file))
         ),
         metrics=tuple(_read_lines(folder / "metrics.jsonl", dict[str, Scalar])),
-        curves=tuple(read_curves(folder / CURVES_FILE)),
+        curves=tuple(
+            replace(curve, stage=stage, tags=tags) for curve in read_curves(folder / CURVES_FILE)
+        ),
         media=tuple(medium for medium in listed if medium not in missing),
         config=_read_text(folder / "config.yaml"),
         stage=record.stage,
         tags=record.tags,
         problems=tuple(problems),
     )
+
+
+def _line_of(file: Path) -> Callable[[int], str]:
+    return lambda number: f"{file}, line {number + 1}"
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:

@@ -161,9 +161,8 @@ def _membership(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
     for figure in figures:
         query = str(dict(figure.setting).get("query_policy", "not recorded"))
         query = "same" if figure.condition.family == "off" else query
-        value = (
-            f"{figure.condition.label} {number(figure.estimate.value)}" if figure.estimate else ""
-        )
+        where = _whose(evidence, figure)
+        value = f"{where} {number(figure.estimate.value)}" if figure.estimate else ""
         # where nothing is pruned, all query policies are one question with one answer
         if value not in asked.setdefault(query, []):
             asked[query].append(value)
@@ -184,7 +183,8 @@ def _gradients(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
         if figure.condition in chosen and figure.estimate:
             chance = figure.example.attack.get("prior")
             against = f" (guessing {number(float(chance))})" if chance is not None else ""
-            parts.append(f"{figure.condition.label} {number(figure.estimate.value)}{against}")
+            where = _whose(evidence, figure)
+            parts.append(f"{where} {number(figure.estimate.value)}{against}")
     if not parts:
         return []
     return [
@@ -199,6 +199,11 @@ _QUERIES = {
     "off": "Asking with all tokens",
     "resampled": "Asking through random masks",
 }
+
+
+def _whose(evidence: Evidence, figure: Figure) -> str:
+    """Return the condition, and of several attackers which."""
+    return ", ".join(filter(None, (figure.condition.label, evidence.attacker(figure))))
 
 
 def _query(figure: Figure) -> str:

@@ -7,7 +7,7 @@ from qpriv.result import Result
 from .claims.comparison import FACE_FLOOR, FACE_PSNR, FACE_TOKENS, MEMBERSHIP, strongest
 from .condition import Condition
 from .estimate import Estimate
-from .evidence import Evidence, Figure, Measurement
+from .evidence import Evidence, Figure
 from .numbers import MISSING, basis, interval, number
 
 _COLUMNS = (
@@ -31,9 +31,7 @@ def format_table(results: Sequence[Result]) -> str:
     <BLANKLINE>
     n: accuracy 300.
     """
-    return format_evidence(
-        Evidence([Measurement(Condition.of(result, {}), result) for result in results])
-    )
+    return format_evidence(Evidence.gathered(results))
 
 
 def format_evidence(evidence: Evidence) -> str:

@@ -1,7 +1,6 @@
 import pytest
 
 from callbacks import SideChannelProbe
-from callbacks.probe import metrics_of
 from qpriv.errors import ConfigError
 from qpriv.result import read_results
 
@@ -26,7 +25,7 @@ def test_every_figure_names_its_attacker_and_nothing_is_left_behind(tmp_path) ->
     assert by_name["question_type_from_text_length_gain"].value > 0
     # every picture of this data set shows a face: nothing to tell
     assert by_name["sensitive_from_kept_count_accuracy"].status == "not applicable"
-    assert "attack/side_channel/answer_from_text_length_gain" in metrics_of(results)
+    assert "attack/side_channel/answer_from_text_length_gain" in probe.metrics(results)
 
 
 def test_without_positions_there_is_no_such_view(tmp_path) -> None:

@@ -1,5 +1,7 @@
 """Every claim ends in each of the three verdicts, on figures made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -19,9 +21,8 @@ from qpriv.reporting.claims.pruning import (
     sensitive_goes_first,
     sensitive_tokens_go,
 )
-from qpriv.reporting.condition import Condition
 from qpriv.reporting.estimate import Estimate
-from qpriv.reporting.evidence import Evidence, Measurement
+from qpriv.reporting.evidence import Evidence
 
 from . import fakes
 from .fakes import result
@@ -35,13 +36,11 @@ def policy_of(ratio: float, rank_by: str = "fused") -> str:
 
 
 def evidence(*rows, tags=None) -> Evidence:
-    return Evidence([Measurement(Condition.of(row, tags or {}), row) for row in rows])
+    return Evidence.gathered([replace(row, tags=tags or {}) for row in rows])
 
 
 def tagged(*groups) -> Evidence:
-    return Evidence(
-        [Measurement(Condition.of(row, tags), row) for tags, rows in groups for row in rows]
-    )
+    return Evidence.gathered([replace(row, tags=tags) for tags, rows in groups for row in rows])
 
 
 def ladder_rows(name, values, *, half=0.01, unit="", **given):

@@ -144,10 +144,12 @@ def membership_falls(evidence: Evidence) -> Iterator[Claim]:
         reference = _unpruned_attack(evidence, figure)
         setting = dict(figure.setting)
         query = setting.get("query_policy", "not recorded")
+        attacker = evidence.attacker(figure)
+        attacker = f", {attacker}" if attacker else ""
         blind = evidence.estimate("attack/membership/blind_auc", figure.condition, **setting)
         yield judged(
             topic,
-            f"{figure.condition.label}, query policy {query}: pruning lowers the AUC.",
+            f"{figure.condition.label}, query policy {query}{attacker}: pruning lowers the AUC.",
             difference(figure.measured, reference.measured) if reference else None,
             "AUC minus the AUC without pruning",
             below=0.0,

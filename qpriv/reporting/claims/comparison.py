@@ -1,7 +1,9 @@
 """What claims compare: policies of one ranking, lines through them, points between them."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
+from qpriv.key import AttackSetting, apart
 from qpriv.result import Result, Scalar
 
 from ..condition import Condition
@@ -65,10 +67,22 @@ def strongest(evidence: Evidence, name: str) -> dict[str, Scalar]:
     """Return the setting of the stronger attacker.
 
     It is the one who knows the kept positions, and who asks through the trained policy's masks.
+    Where several do, as with two budgets, it is the one that was put to most policies, and of
+    these the one that takes most.
     """
     strong: dict[str, Scalar] = {"positions": "known", "query_policy": "same"}
     met = [dict(figure.setting) for figure in evidence.named(name)]
-    return {k: v for k, v in strong.items() if any(setting.get(k) == v for setting in met)}
+    strong = {k: v for k, v in strong.items() if any(setting.get(k) == v for setting in met)}
+    attackers: dict[AttackSetting, list[float]] = defaultdict(list)
+    for figure in evidence.named(name):
+        own = dict(figure.setting)
+        if figure.estimate and all(own.get(k, v) == v for k, v in strong.items()):
+            rest = {k: v for k, v in own.items() if k not in strong}
+            attackers[AttackSetting.given(rest)].append(figure.estimate.value)
+    if len(attackers) < 2:
+        return strong
+    best = max(attackers, key=lambda each: (len(attackers[each]), sum(attackers[each])))
+    return strong | {k: v for k, v in best.parts if k in apart(attackers)}
 
 
 def compared(evidence: Evidence, family: str) -> list[Condition]:
@@ -97,6 +111,7 @@ def unpruned(evidence: Evidence, condition: Condition) -> Condition | None:
         for each in evidence.conditions
         if each.family == "off"
         and (each.paradigm, each.defence) == (condition.paradigm, condition.defence)
+        and each.channel == condition.channel
     ]
     return max(candidates, key=lambda each: _agreement(each, condition), default=None)
 
@@ -148,5 +163,6 @@ def against_ladder(
     return combine(terms)
 
 
-def _agreement(one: Condition, other: Condition) -> int:
-    return len(set(one.tags) & set(other.tags)) - len(set(one.tags) - set(other.tags))
+def _agreement(one: Condition, other: Condition) -> tuple[int, bool]:
+    tags = len(set(one.tags) & set(other.tags)) - len(set(one.tags) - set(other.tags))
+    return tags, one.stage == other.stage

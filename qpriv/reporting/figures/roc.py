@@ -1,5 +1,6 @@
 """Error rates of membership inference, on logarithmic axes: what few false alarms buy."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -7,8 +8,9 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from numpy.typing import NDArray
 
 from qpriv.curve import Curve
+from qpriv.key import apart
 
-from ..condition import Condition, headline
+from ..condition import Condition, conditions_of, headline
 from ..numbers import number
 from .drawing import MARKERS, blank, legend
 from .svg import INK, MUTED, SERIES, Picture, inline, style
@@ -27,45 +29,52 @@ _Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 def roc_pictures(curves: Iterable[Curve]) -> Iterator[Picture]:
     """Yield the curves of the headline policies, and those of every attack without pruning."""
-    last = _last_epochs([curve for curve in curves if curve.attack.get("query_policy") == "same"])
-    policies = headline(sorted({Condition(c.policy) for c in last}, key=lambda c: c.order))
-    by_policy = {
-        c.label: _mean([x for x in _named(last, ROC) if x.policy == c.policy]) for c in policies
-    }
+    own_mask = [
+        curve for curve in curves if curve.key.setting.by_name.get("query_policy") == "same"
+    ]
+    last = _last_epochs(own_mask)
+    conditions = sorted({condition for condition, _ in last}, key=lambda c: c.order)
+    names = apart(curve.key.setting for _, curve in last)
+    policies = headline(conditions)
+    several = sum(condition.family == "off" for condition in conditions) > 1
+    by_policy: dict[str, list[Curve]] = defaultdict(list)
+    by_attack: dict[str, list[Curve]] = defaultdict(list)
+    for condition, curve in sorted(last, key=lambda pair: pair[0].order):
+        attacker = curve.key.setting.phrase(names)
+        if condition in policies and curve.name == ROC:
+            by_policy[", ".join(filter(None, (condition.label, attacker)))].append(curve)
+        for prefix, title in ATTACKS.items():
+            if condition.family == "off" and curve.name == ROC.replace("roc", f"{prefix}roc"):
+                place = condition.label if several else ""
+                by_attack[", ".join(filter(None, (title, attacker, place)))].append(curve)
     yield from _picture("roc-policies", "Membership inference by policy", by_policy)
-    off = [curve for curve in last if curve.policy == "off"]
-    by_attack = {
-        title: _mean(_named(off, ROC.replace("roc", f"{prefix}roc")))
-        for prefix, title in ATTACKS.items()
-    }
     yield from _picture("roc-attacks", "Membership inference without pruning, by attack", by_attack)
 
 
-def _named(curves: Iterable[Curve], name: str) -> list[Curve]:
-    return [curve for curve in curves if curve.name == name]
-
-
-def _last_epochs(curves: Sequence[Curve]) -> list[Curve]:
-    """Keep what was measured after the last epoch of each policy and seed."""
-    last: dict[tuple[str, int | None], int] = {}
-    for curve in curves:
-        key = curve.policy, curve.seed
+def _last_epochs(curves: Sequence[Curve]) -> list[tuple[Condition, Curve]]:
+    """Keep what was measured after the last epoch of each condition, attacker and seed."""
+    pairs = list(zip(conditions_of(curves), curves, strict=True))
+    last: dict[tuple[object, ...], int] = {}
+    for condition, curve in pairs:
+        key = condition, curve.key.setting, curve.seed
         last[key] = max(last.get(key, -1), curve.epoch or 0)
-    return [curve for curve in curves if (curve.epoch or 0) == last[curve.policy, curve.seed]]
+    return [
+        (condition, curve)
+        for condition, curve in pairs
+        if (curve.epoch or 0) == last[condition, curve.key.setting, curve.seed]
+    ]
 
 
-def _mean(curves: Sequence[Curve]) -> _Line | None:
+def _mean(curves: Sequence[Curve]) -> _Line:
     """Return the mean over seeds, from the rate on that a single false alarm makes."""
-    if not curves:
-        return None
     alarms = np.asarray(curves[0].x)  # the same in every run
     least = max(1 / int(curve.attack["nonmembers"] or 1) for curve in curves)
     told = alarms >= least
     return alarms[told], np.mean([curve.y for curve in curves], axis=0)[told]
 
 
-def _picture(key: str, title: str, lines: Mapping[str, _Line | None]) -> Iterator[Picture]:
-    drawn = {name: line for name, line in lines.items() if line}
+def _picture(key: str, title: str, curves: Mapping[str, Sequence[Curve]]) -> Iterator[Picture]:
+    drawn = {name: _mean(own) for name, own in curves.items()}
     if not drawn:
         return
     with style():

@@ -45,9 +45,11 @@ def _attack_table(
     figures = [f for f in evidence.figures if f.name.startswith(f"attack/{attack}/")]
     rows = []
     for condition in evidence.conditions:
-        own = [f for f in (*figures, *failures) if f.condition == condition]
+        own = [f for f in figures if f.condition == condition]
         broken = [f for f in failures if f.condition == condition]
-        for setting in _whole_settings(own):
+        if not own and not broken:
+            continue
+        for setting in _whole_settings(own) or [set()]:
             cells = [_most_specific(own, name, setting) for name in names]
             details = settings_of([f for f in own if set(f.setting) <= setting])
             rows.append(build_row(condition.label, "", details, cells, broken))
@@ -64,4 +66,4 @@ def _most_specific(
     figures: Sequence[Figure], name: str, setting: set[tuple[str, Scalar]]
 ) -> Figure | None:
     fitting = [f for f in figures if f.name == name and set(f.setting) <= setting]
-    return max(fitting, key=lambda figure: len(figure.setting), default=None)
+    return max(fitting, key=lambda f: (len(f.setting), f.recency), default=None)

@@ -1,14 +1,12 @@
 """Tables of the policies: what they answer, keep, leak and send; and of all that has no table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..claims import alpha_sweeps
 from ..condition import Condition
 from ..evidence import Evidence
 from ..quantities import PARADIGM_QUANTITIES, POLICY_QUANTITIES, Quantity, quantity
 from .table import Table, build_row, build_table, settings_of, table_key
-
-POLICY_NAMES = frozenset(each.name for each in (*POLICY_QUANTITIES, *PARADIGM_QUANTITIES))
 
 
 def policy_table(evidence: Evidence, dataset: str) -> Table | None:
@@ -57,10 +55,19 @@ def question_type_table(evidence: Evidence, dataset: str) -> Table | None:
     )
 
 
-def other_table(evidence: Evidence) -> Table | None:
-    """Return all figures that have no table of their own, one a row."""
-    figures = [f for f in evidence.figures if not _has_table(f.name)]
-    rows = [build_row(f.name, f.condition.label, settings_of([f]), [f]) for f in figures]
+def other_table(evidence: Evidence, tables: Iterable[Table]) -> Table | None:
+    """Return all figures that stand in none of the tables, one a row: nothing is left out.
+
+    Args:
+        evidence: All figures.
+        tables: What is shown besides.
+    """
+    shown = {identity for table in tables for identity in table.shown}
+    figures = [f for f in evidence.figures if f.identity not in shown and not _is_twin(f.name)]
+    rows = [
+        build_row(f.name, f.condition.label, filter(None, (f.dataset, *settings_of([f]))), [f])
+        for f in figures
+    ]
     if not rows:
         return None
     value = (Quantity("value", "Value"),)
@@ -87,7 +94,6 @@ def _policies(
     return build_table(key, caption, "Policy", columns, rows) if rows else None
 
 
-def _has_table(name: str) -> bool:
+def _is_twin(name: str) -> bool:
     # `accuracy_<rule>` is `accuracy` under the name that papers compare
-    by_rule = name.startswith("accuracy_") and "/" not in name
-    return by_rule or name in POLICY_NAMES or name.startswith(("accuracy/", "attack/"))
+    return name.startswith("accuracy_") and "/" not in name

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from qpriv.key import Scalar
 from qpriv.result import Result
 
 from ..claims.attacks import chance
-from ..evidence import Figure
+from ..evidence import Figure, Identity
 from ..numbers import MISSING, basis, interval, number
 from ..quantities import Quantity
 
@@ -22,12 +23,14 @@ class Cell:
         interval: The interval, or empty.
         basis: n and seeds, where they differ from the row's, or why there is no value.
         trouble: Whether a probe failed here.
+        figure: What it shows, or None.
     """
 
     text: str = ""
     interval: str = ""
     basis: str = ""
     trouble: bool = False
+    figure: Figure | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,12 @@ class Table:
     rows: tuple[Row, ...]
     common: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> set[Identity]:
+        """Return what stands in its cells."""
+        cells = (cell for row in self.rows for cell in row.cells)
+        return {cell.figure.identity for cell in cells if cell.figure}
 
 
 def build_table(
@@ -114,14 +123,15 @@ def _cell(figure: Figure | None, *, own_basis: bool) -> Cell:
         does_not_apply = example.status in ("ok", "not applicable")
         text = MISSING if does_not_apply else example.status
         why = "; ".join(_remarks(example)) if does_not_apply else ""
-        return Cell(text, basis=why, trouble=not does_not_apply)
+        return Cell(text, basis=why, trouble=not does_not_apply, figure=figure)
     exact = example.unit == "bytes" and estimate.interval is None
     ends = "counted" if exact else interval(estimate.interval, example.unit)
     by_chance = chance(example)
     notes = [basis(estimate)] if own_basis else []
     notes += [f"chance {number(by_chance)}"] if by_chance else []
     note = ", ".join(notes)
-    return Cell(number(estimate.value, example.unit), ends, note, trouble=bool(figure.failed))
+    value = number(estimate.value, example.unit)
+    return Cell(value, ends, note, trouble=bool(figure.failed), figure=figure)
 
 
 def _marks(figures: Sequence[Figure | None]) -> tuple[str, ...]:
@@ -142,14 +152,23 @@ def _remarks(result: Result) -> list[str]:
 
 
 def settings_of(figures: Sequence[Figure]) -> tuple[str, ...]:
-    """Return the settings of an attack as phrases; chance stands beside its figure."""
+    """Return what is known of an attack as phrases, its settings last.
+
+    What a setting has come to by then, such as steps of an attacker that is carried over, stands
+    behind it; chance stands beside its figure.
+    """
     attack = {k: v for figure in figures for k, v in figure.example.attack.items()}
-    words = {True: "yes", False: "no"}
-    return tuple(
-        f"{key.replace('_', ' ')}: {words[value] if isinstance(value, bool) else value}"
-        for key, value in attack.items()
-        if key not in ("short", "chance")
-    )
+    setting = {k: v for figure in figures for k, v in figure.example.setting.items()}
+    told = {k: _told(v) for k, v in attack.items() if k not in ("short", "chance", *setting)}
+    for key, value in setting.items():
+        came_to = f" ({_told(attack[key])} by then)" if attack.get(key, value) != value else ""
+        told[key] = f"{_told(value)}{came_to}"
+    return tuple(f"{key.replace('_', ' ')}: {phrase}" for key, phrase in told.items())
+
+
+def _told(value: Scalar) -> str:
+    words = {True: "yes", False: "no", None: "no limit"}
+    return words[value] if isinstance(value, bool) or value is None else str(value)
 
 
 def _shared(phrases: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

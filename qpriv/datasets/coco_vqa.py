@@ -13,12 +13,13 @@ from qpriv.errors import DataError
 
 from .base import VQADataset
 from .files import DataFile
+from .image_index import ImageIndex
 from .json_stream import iter_records
 from .parquet import ParquetImage, content_id, iter_rows, mirror_files
 from .reading import draw, has_gold, infer_answer_type
 from .report import DataReport
 from .sample import AnswerType, ImageSource, VQASample
-from .tree import FileTree, ImageIndex
+from .tree import FileTree
 
 
 class _Answer(msgspec.Struct, gc=False):
@@ -87,8 +88,9 @@ class CocoVQA(VQADataset):
         self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
     ) -> None:
         self.check_split(split)
-        tree, report, names = FileTree(root), DataReport(self.name, split), self.files[split]
-        mirror = mirror_files(tree, names.mirror)
+        report, names = DataReport(self.name, split), self.files[split]
+        tree = FileTree(root, report)
+        mirror = mirror_files(tree, names.mirror, unless=(names.questions,))
         rows = self._mirror(mirror, names, report) if mirror else self._joined(tree, names, report)
         drawn = draw(rows, report, cap, seed)
         if not mirror and names.annotations:

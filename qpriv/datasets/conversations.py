@@ -57,7 +57,8 @@ class Conversations(VQADataset):
         seed: int = 0,
     ) -> None:
         self.check_split(split)
-        tree, report = FileTree(root), DataReport(self.name, split)
+        report = DataReport(self.name, split)
+        tree = FileTree(root, report)
         rows = _pairs(tree, split, file or f"{split}.json", report)
         super().__init__(split, draw(rows, report, cap, seed), report)
 
@@ -67,6 +68,7 @@ def _pairs(
 ) -> Iterator[tuple[str, VQASample]]:
     file = tree.require(name, remedy="name the conversation file")
     report.files += (file.name,)
+    images = tree.images(parts=None)
     for index, record in iter_records(file, _Record):
         turns = record.conversations or record.conversatons or []
         pairs = [
@@ -83,19 +85,19 @@ def _pairs(
         if not pairs:
             report.drop("no question followed by an answer")
         where, identity = f"{file.name}, record {index}", index if record.id is None else record.id
-        image = tree.image(record.image, where)
+        picture = images.find(record.image, where)
         for number, (question, answer) in enumerate(pairs):
             if has_gold(answer, report):
                 kind = record.answer_type
                 yield (
-                    record.image,
+                    picture.id,
                     VQASample(
                         dataset="Conversations",
                         split=split,
                         qid=str(identity) if len(pairs) == 1 else f"{identity}-{number}",
-                        image_id=record.image,
-                        group_id=f"conversations/{record.image}",
-                        image=image,
+                        image_id=picture.id,
+                        group_id=f"conversations/{picture.id}",
+                        image=picture.source,
                         question=question.replace(_IMAGE, "").strip(),
                         answer=answer.strip(),
                         answers=(answer.strip(),),

@@ -12,7 +12,10 @@ from typing import IO, Protocol, cast
 
 from qpriv.errors import DataError
 
+from .names import canonical
+
 _GZIP_MAGIC = b"\x1f\x8b"
+_CHUNK = 1 << 20  # bytes compared at a time
 
 
 class DataFile(Protocol):
@@ -44,19 +47,19 @@ class DiskFile:
 
     @property
     def name(self) -> str:
-        """Return the path."""
-        return str(self.path)
+        """Return the path; bytes that are no letters stand as question marks."""
+        return os.fsencode(self.path).decode("utf-8", errors="replace")
 
     def open(self) -> IO[bytes]:
         """Return the file, opened.
 
         Raises:
-            DataError: If it cannot be opened.
+            DataError: If it is not there, or may not be read; says which.
         """
         try:
             return self.path.open("rb")
         except OSError as error:
-            raise DataError(f"cannot be opened: {error.strerror}", where=self.name) from error
+            raise unopened(error, self.name) from error
 
     def read(self) -> bytes:
         """Return the file's bytes.
@@ -81,8 +84,11 @@ class ZipMember:
     member: str
     offset: int
     compressed_size: int
+    size: int
     method: int
     checksum: int
+    stored: str
+    """The name as `zipfile` knows it; ``member`` is how it was meant."""
 
     @property
     def name(self) -> str:
@@ -96,7 +102,7 @@ class ZipMember:
             DataError: If the archive is damaged.
         """
         try:
-            return zipfile.ZipFile(self.archive).open(self.member)
+            return zipfile.ZipFile(self.archive).open(self.stored)
         except (OSError, zipfile.BadZipFile) as error:
             raise damaged(self.name, str(error)) from error
 
@@ -121,6 +127,86 @@ class ZipMember:
             file.seek(name + extra, os.SEEK_CUR)
             data = file.read(self.compressed_size)
         return data if self.method == zipfile.ZIP_STORED else zlib.decompress(data, -zlib.MAX_WBITS)
+
+
+def unopened(error: OSError, where: str) -> DataError:
+    """Return the error of a file that the system does not open, with its reason."""
+    if isinstance(error, FileNotFoundError):
+        return DataError("is not there (any more)", where=where, remedy="check the folder")
+    if isinstance(error, PermissionError):
+        return DataError(
+            f"is there, but may not be read: {error.strerror}",
+            where=where,
+            remedy="let this user read it (chmod), or copy it",
+        )
+    reason = error.strerror or str(error)
+    return DataError(f"cannot be opened: {reason}", where=where, remedy="check the disk")
+
+
+def same_content(one: DataFile, other: DataFile) -> bool:
+    """Return whether two files hold the same bytes; reads them only where their sizes agree.
+
+    Raises:
+        DataError: If one of them cannot be read.
+    """
+    if not same_size(one, other):
+        return False
+    if isinstance(one, ZipMember) and isinstance(other, ZipMember):
+        return one.checksum == other.checksum
+    if isinstance(one, DiskFile) and isinstance(other, DiskFile):
+        if os.path.samestat(_status(one), _status(other)):
+            return True
+    with one.open() as left, other.open() as right:
+        try:
+            while chunk := left.read(_CHUNK):
+                if chunk != right.read(len(chunk)):
+                    return False
+        except (EOFError, OSError, zlib.error, zipfile.BadZipFile) as error:
+            raise damaged(one.name, str(error)) from error
+    return True
+
+
+def same_size(one: DataFile, other: DataFile) -> bool:
+    """Return whether two files have equally many bytes, unpacked from an archive.
+
+    Raises:
+        DataError: If one of them is not there, or may not be looked at.
+    """
+    return size_of(one) == size_of(other)
+
+
+def size_of(file: DataFile) -> int:
+    """Return the number of bytes of a file, unpacked from an archive.
+
+    Raises:
+        DataError: If it is not there, or may not be looked at.
+    """
+    return file.size if isinstance(file, ZipMember) else _status(file).st_size
+
+
+def _status(file: DataFile) -> os.stat_result:
+    assert isinstance(file, DiskFile)
+    try:
+        return file.path.stat()
+    except OSError as error:
+        raise unopened(error, file.name) from error
+
+
+def relative_name(name: str, root: Path, where: str) -> str:
+    """Return the path a record names as `canonical` path below a folder.
+
+    An absolute path is one below the folder where it begins with the folder's own path.
+
+    Raises:
+        DataError: If it leaves the folder.
+    """
+    if name.startswith("/"):
+        for folder in {str(root.absolute()), os.path.realpath(root)}:
+            if name.startswith(f"{folder.rstrip('/')}/"):
+                name = name[len(folder) :].lstrip("/")
+                break
+    check_relative(name, where)
+    return canonical(name)
 
 
 def check_relative(name: str, where: str) -> None:
@@ -148,7 +234,7 @@ def open_data(file: DataFile) -> IO[bytes]:
     stream = file.open()
     head = stream.read(512)
     stream.seek(0)
-    is_gzip, named_gzip = head.startswith(_GZIP_MAGIC), file.name.endswith(".gz")
+    is_gzip, named_gzip = head.startswith(_GZIP_MAGIC), file.name.lower().endswith(".gz")
     if named_gzip and is_gzip:
         return cast(IO[bytes], gzip.open(stream))
     refuse_broken_download(head, file.name)
@@ -189,6 +275,12 @@ def refuse_broken_download(head: bytes, where: str) -> None:
         raise DataError(
             "a Git-LFS pointer instead of data", where=where, remedy="run `git lfs pull` there"
         )
+    if head.startswith((b"../", b"..\\")) and b"\n" not in head.strip():
+        raise DataError(
+            f"the target of a link instead of data: {head.decode(errors='replace').strip()}",
+            where=where,
+            remedy="copy the folder with what its links point at (cp -L)",
+        )
     if head.startswith(_GZIP_MAGIC):
         raise DataError(
             "gzip data under a name without .gz", where=where, remedy="add .gz to the name"
@@ -215,10 +307,13 @@ def zip_members(archive: Path) -> Iterator[ZipMember]:
             refuse_broken_download(head, str(archive))
         raise damaged(str(archive), f"not a readable zip archive: {error}") from error
     for info in infos:
-        if info.is_dir() or info.filename.startswith("__MACOSX/"):
+        member = _meant(info)
+        if info.is_dir() or member.endswith("\\"):
             continue
         # `filename` is what zipfile made of it; the name as stored may hide the attack
         check_relative(info.orig_filename, f"{archive}/{info.filename}")
+        if _is_hidden(canonical(member)):
+            continue
         if info.flag_bits & 1 or info.compress_type not in (
             zipfile.ZIP_STORED,
             zipfile.ZIP_DEFLATED,
@@ -230,12 +325,28 @@ def zip_members(archive: Path) -> Iterator[ZipMember]:
             )
         yield ZipMember(
             archive,
-            info.filename,
+            member,
             info.header_offset,
             info.compress_size,
+            info.file_size,
             info.compress_type,
             info.CRC,
+            info.filename,
         )
+
+
+def _meant(info: zipfile.ZipInfo) -> str:
+    """Return a member's name; some packers write UTF-8 and do not say so."""
+    if info.flag_bits & 0x800 or info.filename.isascii():
+        return info.filename
+    try:
+        return info.filename.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        return info.filename
+
+
+def _is_hidden(member: str) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in member.split("/"))
 
 
 def damaged(where: str, what: str) -> DataError:

@@ -1,5 +1,6 @@
 """GQA: questions about Visual Genome scenes, with how each question is built."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -7,14 +8,17 @@ from typing import Literal
 import msgspec
 
 from .base import VQADataset
+from .files import DataFile, size_of
 from .json_stream import iter_records
 from .parquet import ParquetImage, iter_rows, mirror_files
 from .reading import draw, has_gold, infer_answer_type
 from .report import DataReport
 from .sample import AnswerType, ImageSource, VQASample
+from .shards import Shard, one_series
 from .tree import FileTree
 
 _WITHOUT_ANSWERS = frozenset({"test", "challenge", "submission"})
+_CHUNKS = 10
 _REMEDY = "unpack questions1.2.zip and images.zip of https://cs.stanford.edu/people/dorarad/gqa"
 
 
@@ -68,11 +72,12 @@ class GQA(VQADataset):
         seed: int = 0,
     ) -> None:
         self.check_split(split)
-        tree = FileTree(root)
         report = DataReport(self.name, split)
-        parquet = mirror_files(tree, f"{split}_{subset}_instructions")
-        if parquet:
-            rows = _parquet_rows(tree, split, subset, report)
+        tree = FileTree(root, report)
+        name = f"{split}_{subset}_questions"
+        official = (f"{name}.json", f"{name}_0.json")
+        if parquet := mirror_files(tree, f"{split}_{subset}_instructions", unless=official):
+            rows = _parquet_rows(parquet, split, report)
             image = _parquet_images(tree, split, subset, report)
         else:
             rows = _json_rows(tree, split, subset, report)
@@ -86,8 +91,7 @@ def _json_rows(
     tree: FileTree, split: str, subset: str, report: DataReport
 ) -> Iterator[tuple[str, _Question]]:
     name = f"{split}_{subset}_questions"
-    files = tree.matching(rf"{name}/{name}_\d+\.json(\.gz)?")  # train_all comes in ten chunks
-    for file in files or [tree.require(f"{name}.json", remedy=_REMEDY)]:
+    for file in _chunks(tree, name, report) or [tree.require(f"{name}.json", remedy=_REMEDY)]:
         report.files += (file.name,)
         for qid, question in iter_records(file, _Question):
             question.id = qid
@@ -96,10 +100,21 @@ def _json_rows(
                 yield question.imageId, question
 
 
+def _chunks(tree: FileTree, name: str, report: DataReport) -> list[DataFile]:
+    """Return the files in which ``train_all`` comes, a folder of ten."""
+    pattern = re.compile(rf"(.*/|){name}/{name}_(\d+)\.json(\.gz)?", re.IGNORECASE)
+    found = (match for path in tree.names() if (match := pattern.fullmatch(path)))
+    shards = [Shard(match[0], match[1], match[2]) for match in found]
+    chunks = one_series(tree, shards, f"the chunks of {name}", lambda file: size_of(file) < 3)
+    if chunks and len(chunks) != _CHUNKS:
+        report.note(f"{len(chunks)} chunks of {name} are here, the release has {_CHUNKS}")
+    return chunks
+
+
 def _parquet_rows(
-    tree: FileTree, split: str, subset: str, report: DataReport
+    files: list[DataFile], split: str, report: DataReport
 ) -> Iterator[tuple[str, _Question]]:
-    for file in mirror_files(tree, f"{split}_{subset}_instructions"):
+    for file in files:
         report.files += (file.name,)
         for _, _, question in iter_rows(file, _Question):
             report.read += 1

@@ -16,6 +16,7 @@ from qpriv.errors import DataError
 
 from .files import DataFile, DiskFile, refuse_broken_download
 from .sample import decode_image
+from .shards import one_series, parquet_shards
 from .tree import FileTree
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -57,13 +58,27 @@ class ParquetImage:
             raise _damaged(self.file, error) from error
 
 
-def mirror_files(tree: FileTree, stem: str) -> list[DataFile]:
-    """Return a split's parquet files, sorted, by the names they have on Hugging Face and off it.
+def mirror_files(tree: FileTree, *stems: str, unless: Sequence[str] = ()) -> list[DataFile]:
+    """Return the parquet files of a split, see `parquet_shards` and `one_series`.
 
-    Those are ``<stem>-00000-of-00002.parquet`` as uploaded, ``<stem>/0000.parquet`` as the hub
-    converts, a folder ``<stem>/`` of any parquet files, and plain ``<stem>.parquet``.
+    Args:
+        tree: The mirror.
+        stems: What the split may be called.
+        unless: The release's own files of the split. Where one is there, it is read instead, as it
+            has what mirrors leave out.
+
+    Raises:
+        DataError: If parts are missing or double, or several series differ.
     """
-    return tree.matching(rf"{stem}(-[^/]*|/.*)?\.parquet")
+    shards = [shard for stem in stems for shard in parquet_shards(tree, stem)]
+    if shards and (official := tree.find(*unless)):
+        tree.report.note(f"{official.name} is read, and {shards[0].path} is not")
+        return []
+    return one_series(tree, shards, f"parquet files of {stems[0]}", _has_no_rows)
+
+
+def _has_no_rows(file: DataFile) -> bool:
+    return not open_parquet(file).metadata.num_rows
 
 
 def iter_rows(file: DataFile, row: type[T]) -> Iterator[tuple[int, int, T]]:

@@ -14,7 +14,7 @@ from .report import DataReport
 from .sample import VQASample
 from .tree import FileTree
 
-_MIRROR = {"train": "train", "val": "validation", "test": "test"}
+_MIRROR = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
 _REMEDY = "unpack pvqa.zip as linked from https://github.com/UCSD-AI4H/PathVQA"
 
 
@@ -56,8 +56,9 @@ class PathVQA(VQADataset):
         self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
     ) -> None:
         self.check_split(split)
-        tree, report = FileTree(root), DataReport(self.name, split)
-        mirror = mirror_files(tree, _MIRROR[split])
+        report = DataReport(self.name, split)
+        tree = FileTree(root, report)
+        mirror = mirror_files(tree, *_MIRROR[split], unless=(f"{split}_qa.pkl",))
         if mirror:
             rows = iter_mirror(self.name, split, mirror, report)
         else:
@@ -74,16 +75,17 @@ def _records(tree: FileTree, split: str, report: DataReport) -> Iterator[tuple[s
         report.read += 1
         answer = as_text(record.answer, "answer", report)
         if has_gold(answer, report):
-            image = images.source(f"{record.image}.jpg", f"{file.name}, record {position}")
+            picture = images.find(record.image, f"{file.name}, record {position}")
+            image_id = picture.id.removesuffix(".jpg")
             yield (
-                record.image,
+                image_id,
                 VQASample(
                     dataset="PathVQA",
                     split=split,
                     qid=qid,
-                    image_id=record.image,
-                    group_id=f"pathvqa/{record.image}",
-                    image=image,
+                    image_id=image_id,
+                    group_id=f"pathvqa/{image_id}",
+                    image=picture.source,
                     question=record.question,
                     answer=answer,
                     answers=(answer,),

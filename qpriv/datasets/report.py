@@ -1,11 +1,14 @@
 """`DataReport`: what a reader found in the files, row by row accounted for."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Self
 
 from .sample import MissingImage, VQASample
+
+_TOLD = 5  # missing images that are named
 
 
 @dataclass
@@ -24,6 +27,7 @@ class DataReport:
         empty_golds: Rows without a gold answer where one is due; they are dropped.
         images: Distinct images of the kept rows.
         missing_images: Distinct images of the kept rows that are not there.
+        missing: The first of them, each with what was found in its place.
         broken_images: Images that are there and cannot be decoded; None until they were decoded.
         shared_groups: Groups (images, patients) also found in another split, by that split's name.
         languages: Kept rows by language.
@@ -42,6 +46,7 @@ class DataReport:
     empty_golds: int = 0
     images: int = 0
     missing_images: int = 0
+    missing: tuple[str, ...] = ()
     broken_images: int | None = None
     shared_groups: dict[str, int] = field(default_factory=dict)
     languages: Counter[str] = field(default_factory=Counter)
@@ -56,6 +61,11 @@ class DataReport:
         report.read = report.kept
         return report
 
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     def drop(self, reason: str, rows: int = 1) -> None:
         """Account for rows that do not become samples."""
         if rows:
@@ -65,7 +75,7 @@ class DataReport:
         """Fill in what the kept samples themselves tell."""
         triplets: set[tuple[str, str, str]] = set()
         images: set[str] = set()
-        missing: set[str] = set()
+        missing: dict[str, str] = {}
         self.languages, self.answer_types = Counter(), Counter()
         self.kept = 0
         for sample in samples:
@@ -74,10 +84,16 @@ class DataReport:
             self.answer_types[sample.answer_type.value] += 1
             images.add(sample.image_id)
             if isinstance(sample.image, MissingImage):
-                missing.add(sample.image_id)
+                missing[sample.image_id] = str(sample.image)
             triplets.add((sample.image_id, sample.question, sample.answer))
-        self.images, self.missing_images = len(images), len(missing)
+        self.images = len(images)
+        self.lack(missing)
         self.duplicates = self.kept - len(triplets)
+
+    def lack(self, missing: Mapping[str, str]) -> None:
+        """Account for missing images, given by id with the text that tells of each."""
+        self.missing_images = len(missing)
+        self.missing = tuple(islice(missing.values(), _TOLD))
 
     def __str__(self) -> str:
         """Return the report as a few lines of text, empty entries left out."""
@@ -92,6 +108,9 @@ class DataReport:
             "broken images": self.broken_images,
         }
         lines += [f"  {name}: {value}" for name, value in counts.items() if value]
+        if self.missing:
+            more = ", ..." if self.missing_images > len(self.missing) else ""
+            lines.append(f"  missing: {', '.join(self.missing)}{more}")
         lines += [
             f"  {groups} images or patients shared with {split}"
             for split, groups in self.shared_groups.items()

@@ -13,7 +13,7 @@ from PIL import Image, UnidentifiedImageError
 
 from qpriv.errors import DataError
 
-from .files import refuse_broken_download
+from .files import refuse_broken_download, unopened
 
 Box = tuple[int, int, int, int]
 """Left, top, right, bottom in pixels of the stored image; right and bottom are exclusive."""
@@ -65,7 +65,7 @@ class FileImage:
         try:
             data = self.path.read_bytes()
         except OSError as error:
-            raise DataError("image is missing or cannot be read", where=str(self.path)) from error
+            raise unopened(error, str(self.path)) from error
         return decode_image(data, str(self.path))
 
 
@@ -82,10 +82,21 @@ class ArrayImage:
 
 @dataclass(frozen=True, slots=True)
 class MissingImage:
-    """An image that a record names and that is not there."""
+    """An image that a record names and that is not there.
+
+    Args:
+        name: The name in the record.
+        where: The record, and where was looked.
+        instead: What was found in its place, such as the file whose name is nearest, or "".
+    """
 
     name: str
     where: str
+    instead: str = ""
+
+    def __str__(self) -> str:
+        """Return the name, and what was found in its place."""
+        return f"{self.name} ({self.instead})" if self.instead else self.name
 
     def load(self) -> Image.Image:
         """Raise: there is nothing to load.
@@ -94,7 +105,7 @@ class MissingImage:
             DataError: Always.
         """
         raise DataError(
-            f"image {self.name!r} is missing",
+            f"image {self.name!r} is missing{f', {self.instead}' if self.instead else ''}",
             where=self.where,
             remedy="unpack the rest of the release, or set `missing_images: drop`",
         )

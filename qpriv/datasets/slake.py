@@ -20,7 +20,7 @@ _FILES = {
     "val": ("validate.json", "validation.json"),
     "test": ("test.json",),
 }
-_MIRROR = {"train": "train", "val": "validation", "test": "test"}
+_MIRROR = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
 _REMEDY = "unpack Slake1.0.zip of https://www.med-vqa.com/slake, or BoKelvin/SLAKE and its imgs.zip"
 
 
@@ -71,8 +71,9 @@ class SLAKE(VQADataset):
         seed: int = 0,
     ) -> None:
         self.check_split(split)
-        tree, report = FileTree(root), DataReport(self.name, split)
-        mirror = mirror_files(tree, _MIRROR[split])
+        report = DataReport(self.name, split)
+        tree = FileTree(root, report)
+        mirror = mirror_files(tree, *_MIRROR[split], unless=_FILES[split])
         if mirror:
             rows = iter_mirror(self.name, split, mirror, report)
         else:
@@ -92,7 +93,8 @@ def _records(
         if lang not in ("all", record.q_lang):
             report.drop(f"language {record.q_lang}")
         elif has_gold(answer, report):
-            image_id = record.img_name.split("/")[0]
+            picture = images.find(record.img_name, f"{file.name}, qid {record.qid}")
+            image_id = _image_id(picture.id)
             yield (
                 image_id,
                 VQASample(
@@ -101,7 +103,7 @@ def _records(
                     qid=str(record.qid),
                     image_id=image_id,
                     group_id=f"slake/{image_id}",
-                    image=images.source(record.img_name, f"{file.name}, qid {record.qid}"),
+                    image=picture.source,
                     question=record.question,
                     answer=answer,
                     answers=(answer,),
@@ -115,3 +117,13 @@ def _records(
                     },
                 ),
             )
+
+
+def _image_id(name: str) -> str:
+    """Return what an image is called: by its folder, as all files are ``source.jpg``.
+
+    >>> _image_id("xmlab0/source.jpg"), _image_id("imgs/scan7.png")
+    ('xmlab0', 'imgs/scan7.png')
+    """
+    folder, _, base = name.rpartition("/")
+    return folder if folder and base.lower().startswith("source.") else name

@@ -1,36 +1,30 @@
 """`FileTree`: a folder, a ``.zip`` or a half-unpacked mixture of both, read the same way."""
 
-import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import stat
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from PIL import Image
-
 from qpriv.errors import DataError
 
-from .files import DataFile, DiskFile, ZipMember, check_relative, zip_members
-from .sample import FileImage, ImageSource, MissingImage, decode_image
+from .files import (
+    DataFile,
+    DiskFile,
+    ZipMember,
+    relative_name,
+    same_content,
+    same_size,
+    unopened,
+    zip_members,
+)
+from .image_index import ImageIndex
+from .names import canonical, folded
+from .report import DataReport
+from .walking import Walk, walk
 
 _PACKED = frozenset({".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar"})
-_IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif"})
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedImage:
-    """An image in an archive."""
-
-    file: DataFile
-
-    def load(self) -> Image.Image:
-        """Return the image in mode RGB.
-
-        Raises:
-            DataError: If it is not an image, or the archive is damaged.
-        """
-        return decode_image(self.file.read(), self.file.name)
+_GZIP = ".gz"
 
 
 class MissingFileError(DataError):
@@ -40,162 +34,268 @@ class MissingFileError(DataError):
 class FileTree:
     """All files below a folder, those in its ``.zip`` archives included.
 
-    An archive's members appear as if it had been unpacked where it lies; a file that is there
-    unpacked as well is preferred. Names are relative, with forward slashes.
+    An archive's members appear as if it had been unpacked where it lies, or into a folder of its
+    own name where some of them lie there already; a file that is there unpacked as well is
+    preferred. Names are relative and `canonical`.
 
     Args:
         root: A folder, or one ``.zip`` file.
+        report: The account of what is read: it names the set, and takes a note of every choice
+            among files.
 
     Raises:
-        DataError: If the root is missing, or an archive is damaged or has a member whose path
-            would leave the folder it is unpacked in.
+        DataError: If the root is missing or may not be read, or an archive is damaged or has a
+            member whose path would leave the folder it is unpacked in.
     """
 
-    def __init__(self, root: str | Path) -> None:
+    def __init__(self, root: str | Path, report: DataReport | None = None) -> None:
         self.root = Path(root).expanduser()
-        if not self.root.exists():
-            raise DataError("no such folder or archive", where=str(self.root), remedy="check root")
-        self._files: dict[str, ZipMember | None] = {}  # None: on disk
-        if self.root.is_file():
+        self.report = report or DataReport("", "")
+        self._files: dict[str, str | ZipMember] = {}  # on disk: the path as the disk spells it
+        self._others: dict[str, list[str | ZipMember]] = {}  # more files of a name already taken
+        self._walk = Walk()
+        if _is_file(self.root):
             _check_archive(self.root)
-            self._mount(self.root, PurePosixPath())
+            self._mount(self.root, "")
             return
-        archives = []
-        for path in _walk(self.root):
-            relative = path.relative_to(self.root)
-            if path.suffix.lower() == ".zip":
-                archives.append(path)
-            self._files[relative.as_posix()] = None
-        for path in sorted(archives):
-            self._mount(path, PurePosixPath(path.relative_to(self.root).parent.as_posix()))
+        self._walk = walk(self.root)
+        for note in self._walk.notes:
+            self.report.note(note)
+        for path in self._walk.files:
+            self._add(canonical(path), path)
+        for path in sorted(path for path in self._walk.files if path.lower().endswith(".zip")):
+            self._mount(self.root / path, canonical(path))
 
-    def _mount(self, archive: Path, place: PurePosixPath) -> None:
-        for member in zip_members(archive):
-            self._files.setdefault((place / member.member).as_posix(), member)
+    @property
+    def unread(self) -> dict[str, str]:
+        """Return what is there and cannot be used, with the reason."""
+        return self._walk.unread
+
+    def _add(self, name: str, file: str | ZipMember) -> None:
+        other = self._files.setdefault(name, file)
+        unpacked = isinstance(other, str) and isinstance(file, ZipMember)
+        if other is not file and not unpacked:
+            self._others.setdefault(name, []).append(file)
+
+    def _mount(self, archive: Path, place: str) -> None:
+        """Let the members of an archive appear beside it, or in the folder they are unpacked in."""
+        beside = place.rpartition("/")[0]
+        own = place[: -len(".zip")]
+        members = [(canonical(member.member), member) for member in zip_members(archive)]
+        unpacked = own and any(f"{own}/{name}" in self._files for name, _ in members)
+        folder = own if unpacked else beside
+        for name, member in members:
+            self._add(f"{folder}/{name}" if folder else name, member)
 
     def names(self) -> Iterator[str]:
         """Yield the names of all files."""
         return iter(self._files)
 
+    def __contains__(self, name: str) -> bool:
+        """Return whether a file has this full name."""
+        return name in self._files
+
     def get(self, name: str) -> DataFile:
-        """Return a file by its full name, one of `names`."""
-        member = self._files[name]
-        return DiskFile(self.root / name) if member is None else member
+        """Return a file by its full name, one of `names`.
+
+        Raises:
+            DataError: If two files that differ have this name.
+        """
+        file = self._file(self._files[name])
+        for entry in self._others.pop(name, ()):
+            if not same_content(file, other := self._file(entry)):
+                raise DataError(
+                    f"two files of one name that differ: {file.name} and {other.name}",
+                    where=str(self.root),
+                    remedy="remove one of them",
+                )
+        return file
+
+    def _file(self, entry: str | ZipMember) -> DataFile:
+        return entry if isinstance(entry, ZipMember) else DiskFile(self.root / entry)
+
+    def identity(self, name: str) -> str:
+        """Return the one name of a file that links give several names."""
+        return self._walk.aliases.get(name, name)
+
+    def unlinked(self, name: str) -> str:
+        """Return a path through a linked folder by the folder's name in this tree."""
+        for linked, first in self._walk.linked.items():
+            if name.startswith(linked):
+                return f"{first}{name[len(linked) :]}"
+        return name
+
+    def relative(self, name: str, where: str) -> str:
+        """Return the path a record names as a name of this tree.
+
+        Raises:
+            DataError: If it leads out of the root.
+        """
+        return self.unlinked(relative_name(name, self.root, where))
 
     def find(self, *names: str) -> DataFile | None:
         """Return the file of the first of these names that is anywhere in the tree, or None.
 
-        A name is a base name or the end of a path, and may have ``.gz`` added in the tree. Of
-        several files the one nearest to the root counts.
+        A name is a base name or the end of a path, and may have ``.gz`` added in the tree. Where
+        no file is called just so, one counts whose name differs in case alone. See `choose` for
+        several. What is passed over is told in the report.
+
+        Raises:
+            DataError: If several files have equal claims and differ.
         """
-        for name in names:
-            found = self._by_base_name.get(PurePosixPath(name).name, [])
-            matching = [path for path in found if f"/{path}".endswith((f"/{name}", f"/{name}.gz"))]
-            if matching:
-                return self.get(min(matching, key=lambda path: (path.count("/"), path)))
-        return None
+        called = [(name, self._called(name)) for name in names]
+        wanted = next((paths for _, paths in called if paths), None)
+        if wanted is None:
+            return None
+        chosen = self.choose(wanted)
+        for name, paths in called:
+            for path in paths:
+                if path not in wanted and not self.is_same(chosen, path):
+                    self.report.note(f"{chosen} is read, and {path} is not")
+            if paths is wanted and not _ends(chosen, name):
+                self.report.note(f"{chosen} is read as {name}")
+        return self.get(chosen)
+
+    def _called(self, name: str) -> list[str]:
+        """Return the files whose path ends with a name; those that differ in case if need be."""
+        tail = folded(_unpacked(canonical(name)))
+        alike = [
+            path
+            for path in self._by_base_name.get(PurePosixPath(tail).name, ())
+            if f"/{folded(_unpacked(path))}".endswith(f"/{tail}")
+        ]
+        return [path for path in alike if _ends(path, name)] or alike
+
+    def choose(self, paths: Sequence[str], what: str = "") -> str:
+        """Return the one of several files that is read, and tell of the others.
+
+        The unpacked one is preferred to the one with ``.gz`` beside it, the one nearest to the
+        root to others, and among equals the one in a folder that is named after the set.
+
+        Args:
+            paths: Names of files with one purpose.
+            what: What they are, for messages; the first one's base name where empty.
+
+        Raises:
+            DataError: If several have equal claims, and their contents differ.
+        """
+        ranked = sorted(paths, key=_place)
+        first, rivals = ranked[0], []
+        for path in ranked[1:]:
+            if _unpacked(path) == first:
+                self.report.note(f"{first} is read, and {path} beside it is not")
+            elif self.is_same(first, path):
+                self.report.note(f"{path} is the same as {first}, and read once")
+            else:
+                rivals.append(path)
+        chosen = self.preferred([first, *rivals], what or PurePosixPath(first).name)
+        for path in (first, *rivals):
+            if path != chosen:
+                self.report.note(f"{chosen} is read; {path} differs, and is not")
+        return chosen
+
+    def preferred(self, paths: Sequence[str], what: str) -> str:
+        """Return the path nearest to the root, among equals the one named after the set.
+
+        Raises:
+            DataError: If several have equal claims.
+        """
+        nearest = min(path.count("/") for path in paths)
+        claims = [path for path in paths if path.count("/") == nearest]
+        named = [path for path in claims if self._is_named_after_set(path)]
+        if len(claims) > 1 and len(named) == 1:
+            claims = named
+        if len(claims) > 1:
+            raise DataError(
+                f"{len(claims)} of {what} that differ: {', '.join(claims)}",
+                where=str(self.root),
+                remedy="give the folder of one of them as root, or move the others away",
+            )
+        return claims[0]
+
+    def _is_named_after_set(self, path: str) -> bool:
+        """Return whether a folder of a path is called like the set, as in ``vqa-rad/data``."""
+        folders = (part.rsplit("--")[-1].lower() for part in path.split("/")[:-1])
+        plain = (re.sub("[^a-z0-9]", "", folder) for folder in folders)
+        wanted = self.report.dataset.lower()
+        return bool(wanted) and any(folder.startswith(wanted) for folder in plain)
+
+    def is_same(self, one: str, other: str, only_sizes: bool = False) -> bool:
+        """Return whether two files hold the same bytes, or only as many."""
+        if self.identity(one) == self.identity(other):
+            return True
+        compare = same_size if only_sizes else same_content
+        return compare(self.get(one), self.get(other))
 
     def require(self, *names: str, remedy: str) -> DataFile:
         """Return `find`, which must succeed.
 
         Raises:
-            MissingFileError: If none of the names is in the tree.
+            MissingFileError: If none of the names is in the tree; names what is there instead.
+            DataError: As `find`.
         """
         if found := self.find(*names):
             return found
         listed = " or ".join(names)
-        raise MissingFileError(f"no file {listed}", where=str(self.root), remedy=remedy)
+        raise MissingFileError(
+            f"no file {listed}{self._instead(names)}", where=str(self.root), remedy=remedy
+        )
 
-    def matching(self, pattern: str) -> list[DataFile]:
-        """Return the files whose full name ends as the regular expression says, sorted."""
-        ending = re.compile(f"(^|/)({pattern})$")
-        return [self.get(name) for name in sorted(self._files) if ending.search(name)]
+    def _instead(self, names: Sequence[str]) -> str:
+        """Return what there is in place of files that are missing."""
+        wanted = {folded(PurePosixPath(name).name) for name in names}
+        for path in self._walk.folders:
+            if folded(PurePosixPath(canonical(path)).name) in wanted:
+                return f", {path} is a folder"
+        unread = [*self.unread.items()]
+        named = [one for one in unread if folded(PurePosixPath(canonical(one[0])).name) in wanted]
+        for path, reason in [*named, *unread][:1]:
+            return f"; {path} {reason}"
+        near = self.images().nearest(names[0])
+        return f", the nearest is {near}" if near else ""
 
     @cached_property
     def _by_base_name(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for path in self._files:
-            base = PurePosixPath(path).name.removesuffix(".gz")
+            base = folded(_unpacked(PurePosixPath(path).name))
             found.setdefault(base, []).append(path)
         return found
 
-    def image(self, name: str, where: str) -> ImageSource:
-        """Return an image by a path that ends as in the tree, or begins above its root.
-
-        Of ``coco/a/1.jpg`` the tree may hold ``images/coco/a/1.jpg``, or ``a/1.jpg`` at its root,
-        but ``b/1.jpg`` is another image.
-
-        Args:
-            name: The path in the record.
-            where: The record, for messages.
-
-        Raises:
-            DataError: If the path is absolute or climbs out of the folder.
-        """
-        check_relative(name, where)
-        parts = PurePosixPath(name).parts
-        inner = ("/".join(parts[start:]) for start in range(1, len(parts)))
-        inside = next((path for path in inner if path in self._files), None)
-        file = self.find(name) or (self.get(inside) if inside else None)
-        return (
-            _image(file) if file else MissingImage(name, f"{where}, looked for below {self.root}")
-        )
-
-    def images(self, parts: int = 1) -> "ImageIndex":
-        """Return the images of the tree by the last ``parts`` components of their path."""
-        return ImageIndex(self, parts)
+    def images(self, parts: int | None = 1, any_ending: bool = False) -> ImageIndex:
+        """Return the files of the tree by the names that records give them, see `ImageIndex`."""
+        return ImageIndex(self, parts, any_ending)
 
 
-class ImageIndex:
-    """The images of a tree by the end of their path.
+def _place(path: str) -> tuple[int, bool, int, str]:
+    """Return what files of one purpose are ranked by; ``train (1)`` comes after ``train``."""
+    return path.count("/"), _is_gzip(path), len(path), path
 
-    Args:
-        tree: Where the images are.
-        parts: How many components of the path name an image: 1 for ``COCO_val2014_1.jpg``, 2
-            for ``xmlab1/source.jpg``.
+
+def _is_gzip(path: str) -> bool:
+    return path.lower().endswith(_GZIP)
+
+
+def _unpacked(path: str) -> str:
+    return path[: -len(_GZIP)] if _is_gzip(path) else path
+
+
+def _ends(path: str, name: str) -> bool:
+    return f"/{_unpacked(path)}".endswith(f"/{_unpacked(canonical(name))}")
+
+
+def _is_file(root: Path) -> bool:
+    """Return whether a root is a file.
+
+    Raises:
+        DataError: If it is not there, or may not be read.
     """
-
-    def __init__(self, tree: FileTree, parts: int = 1) -> None:
-        self._tree, self._parts = tree, parts
-        self._paths: dict[str, str] = {}
-        for path in tree.names():
-            if os.path.splitext(path)[1].lower() in _IMAGE_SUFFIXES:
-                end = "/".join(path.rsplit("/", parts)[-parts:])
-                other = self._paths.setdefault(end, path)
-                if path.count("/") < other.count("/"):
-                    self._paths[end] = path
-
-    def __contains__(self, name: str) -> bool:
-        """Return whether an image of this name is there."""
-        return name in self._paths
-
-    def __len__(self) -> int:
-        """Return the number of images."""
-        return len(self._paths)
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the names, sorted."""
-        return iter(sorted(self._paths))
-
-    def path(self, name: str) -> str:
-        """Return an image's full name in the tree."""
-        return self._paths[name]
-
-    def source(self, name: str, where: str) -> ImageSource:
-        """Return an image by the name a record gives it, a `MissingImage` where it is absent.
-
-        Args:
-            name: The name in the record.
-            where: The record, for messages.
-
-        Raises:
-            DataError: If the name is absolute or climbs out of the folder.
-        """
-        check_relative(name, where)
-        path = self._paths.get("/".join(name.rsplit("/", self._parts)[-self._parts :]))
-        if path is None:
-            return MissingImage(name, f"{where}, looked for below {self._tree.root}")
-        return _image(self._tree.get(path))
+    try:
+        return stat.S_ISREG(root.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError("no such folder or archive", where=str(root), remedy="check root") from None
+    except OSError as error:
+        raise unopened(error, str(root)) from error
 
 
 def _check_archive(root: Path) -> None:
@@ -204,30 +304,12 @@ def _check_archive(root: Path) -> None:
     Raises:
         DataError: If it is not; says what to give instead.
     """
-    if root.suffix.lower() == ".zip" or root.open("rb").read(2) == b"PK":
-        return
+    with DiskFile(root).open() as file:
+        if root.suffix.lower() == ".zip" or file.read(2) == b"PK":
+            return
     packed = root.suffix.lower() in _PACKED
     raise DataError(
         "a packed archive that is not a .zip" if packed else "neither a folder nor a .zip archive",
         where=str(root),
         remedy="unpack it and give its folder" if packed else "give the folder that holds it",
     )
-
-
-def _image(file: DataFile) -> ImageSource:
-    return FileImage(file.path) if isinstance(file, DiskFile) else ArchivedImage(file)
-
-
-def _walk(root: Path) -> Iterable[Path]:
-    """Yield the files below a folder, through links, each folder once."""
-    seen: set[str] = set()
-    for folder, subfolders, files in os.walk(root, followlinks=True):
-        real = os.path.realpath(folder)
-        subfolders[:] = sorted(
-            name for name in subfolders if name != "__MACOSX" and not name.startswith(".")
-        )
-        if real in seen:
-            subfolders.clear()
-            continue
-        seen.add(real)
-        yield from (Path(folder, name) for name in sorted(files) if not name.startswith("."))

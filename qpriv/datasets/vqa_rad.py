@@ -67,9 +67,10 @@ class VQARAD(VQADataset):
         val_seed: int = 0,
     ) -> None:
         self.check_split(split)
-        tree, report = FileTree(root), DataReport(self.name, split)
+        report = DataReport(self.name, split)
+        tree = FileTree(root, report)
         part = "test" if split == "test" else "train"
-        mirror = mirror_files(tree, part)
+        mirror = mirror_files(tree, part, unless=(_RELEASE, _MEVF[part]))
         rows: Iterable[tuple[str, VQASample]]
         if mirror:
             rows = iter_mirror(self.name, split, mirror, report)
@@ -83,26 +84,28 @@ class VQARAD(VQADataset):
 def _records(
     tree: FileTree, split: str, part: str, report: DataReport
 ) -> Iterator[tuple[str, VQASample]]:
-    file = tree.find(_RELEASE) or tree.find(_MEVF[part]) or tree.require(_RELEASE, remedy=_REMEDY)
+    file = tree.require(_RELEASE, _MEVF[part], remedy=_REMEDY)
     report.files += (file.name,)
+    of_all_splits = not Path(file.name).name.lower().startswith(_MEVF[part])
     images = tree.images()
     for index, record in iter_records(file, _Record):
         report.read += 1
-        if record.phrase_type.startswith("test") is not (part == "test"):
+        is_test = record.phrase_type.strip().lower().startswith("test")
+        if of_all_splits and is_test is not (part == "test"):
             report.drop(f"belongs to the {'train' if part == 'test' else 'test'} split")
             continue
         answer = as_text(record.answer, "answer", report)
         if has_gold(answer, report):
-            where = f"{file.name}, record {index}"
+            picture = images.find(record.image_name, f"{file.name}, record {index}")
             yield (
-                record.image_name,
+                picture.id,
                 VQASample(
                     dataset="VQARAD",
                     split=split,
                     qid=str(record.qid),
-                    image_id=record.image_name,
-                    group_id=f"vqarad/{record.image_name}",
-                    image=images.source(record.image_name, where),
+                    image_id=picture.id,
+                    group_id=f"vqarad/{picture.id}",
+                    image=picture.source,
                     question=record.question,
                     answer=answer,
                     answers=(answer,),

@@ -9,6 +9,7 @@ from typing import Literal
 
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.files import DataFile
+from qpriv.datasets.parquet import mirror_files
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tree import FileTree
@@ -17,6 +18,8 @@ from .docvqa_parquet import read_parquet
 from .reading import PageFiles, answer_type, finished, kept_records, read_records, required
 
 DocumentSplit = Literal["train", "val", "test"]
+
+_MIRROR = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
 
 
 class DocVQA(VQADataset):
@@ -29,13 +32,10 @@ class DocVQA(VQADataset):
 
     def __init__(self, root: str | Path, split: DocumentSplit = "train") -> None:
         self.check_split(split)
-        tree = FileTree(root)
-        names = (f"{split}_v1.0_withQT.json", f"{split}_v1.0.json")
-        parquet = tree.matching(
-            rf"(validation|{split})[^/]*\.parquet" if split == "val" else rf"{split}[^/]*\.parquet"
-        )
         report = DataReport(self.name, split)
-        if tree.find(*names) is None and parquet:
+        tree = FileTree(root, report)
+        names = (f"{split}_v1.0_withQT.json", f"{split}_v1.0.json")
+        if parquet := mirror_files(tree, *_MIRROR[split], unless=names):
             samples = read_parquet(parquet, self.name, split, report)
             super().__init__(split, *finished(samples, report, (file.name for file in parquet)))
             return

@@ -82,7 +82,8 @@ class PFLDocVQA(VQADataset):
         files = [p for p in found if p.suffix == ".json" or p.with_suffix(".json") not in found]
         if not files:
             raise DataError(f"no *{split}*.npy file", where=str(root), remedy="check root")
-        pages, report, samples = PageFiles(FileTree(root)), DataReport(self.name, split), []
+        report = DataReport(self.name, split)
+        pages, samples = PageFiles(FileTree(root, report)), list[VQASample]()
         for file in files:
             records = load_imdb(file, allow_pickle)
             for record, answers in kept_records(records, report, answered=split != "test"):

@@ -34,9 +34,10 @@ class MPDocVQA(VQADataset):
 
     def __init__(self, root: str | Path, split: DocumentSplit = "train") -> None:
         self.check_split(split)
-        tree = FileTree(root)
+        report = DataReport(self.name, split)
+        tree = FileTree(root, report)
         file = tree.require(f"{split}.json", remedy="root is the folder with the question files")
-        pages, report, samples = PageFiles(tree), DataReport(self.name, split), []
+        pages, samples = PageFiles(tree), list[VQASample]()
         for record, answers in kept_records(read_records(file), report, split != "test"):
             qid = str(required(record, "questionId", file.name))
             names = [str(name) for name in required(record, "page_ids", file.name)]
@@ -75,13 +76,14 @@ class DUDE(VQADataset):
 
     def __init__(self, root: str | Path, split: DocumentSplit = "train") -> None:
         self.check_split(split)
-        tree = FileTree(root)
+        report = DataReport(self.name, split)
+        tree = FileTree(root, report)
         names = [name for name in tree.names() if "DUDE" in name and name.endswith(".json")]
         file = tree.require(
             *sorted((name.rsplit("/", 1)[-1] for name in names), reverse=True) or ["DUDE_gt.json"],
             remedy="root is the folder that holds *DUDE*gt*.json",
         )
-        pages, report, samples = PageFiles(tree), DataReport(self.name, split), []
+        pages, samples = PageFiles(tree), list[VQASample]()
         records = [r for r in read_records(file) if r.get("data_split", split) == split]
         for record, answers in kept_records(records, report, answered=False):
             answerable = record.get("answer_type") != "not-answerable"

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from qpriv.datasets.files import DataFile, read_data
+from qpriv.datasets.image_index import ImageIndex
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import AnswerType, ImageSource, MissingImage, VQASample
-from qpriv.datasets.tree import FileTree, ImageIndex
+from qpriv.datasets.tree import FileTree
 from qpriv.errors import DataError
 
 from .ocr import OCRFile
@@ -81,17 +82,15 @@ class PageFiles:
 
     def __init__(self, tree: FileTree) -> None:
         self.tree = tree
-        self.images: ImageIndex = tree.images()
-        self._stems = {name.rsplit(".", 1)[0]: name for name in self.images}
+        self.images: ImageIndex = tree.images(any_ending=True)
 
     def image(self, name: str, where: str) -> ImageSource:
         """Return an image by its name, with or without folder and ending."""
-        base = name.rsplit("/", 1)[-1]
-        return self.images.source(self._stems.get(base, name), where)
+        return self.images.source(name, where)
 
     def text(self, page: str) -> TextSource | None:
         """Return the OCR of a page by the page's name, or None where there is none."""
-        file = self.tree.find(f"{page}.json")
+        file = self.images.text(f"{page}.json") or self.images.text(f"{page}.json.gz")
         return None if file is None else OCRFile(file)
 
 

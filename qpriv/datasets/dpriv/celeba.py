@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 from qpriv.datasets.files import DataFile, read_data
+from qpriv.datasets.image_index import ImageIndex
 from qpriv.datasets.report import DataReport
+from qpriv.datasets.sample import ImageSource
 from qpriv.datasets.tree import FileTree
 from qpriv.errors import DataError
 
@@ -64,12 +66,17 @@ class CelebA(ImageSet):
                 split=split,
                 image_id=image_id,
                 group_id=f"celeba/person {person}" if person else f"celeba/{image_id}",
-                image=images.source(image_id, attributes.name),
+                image=_aligned(images, image_id, attributes.name),
                 labels=tuple(
                     name for name, value in zip(names, values, strict=True) if value == "1"
                 ),
                 meta={"identity": int(person) if person.isdecimal() else None},
             )
+
+
+def _aligned(images: ImageIndex, name: str, where: str) -> ImageSource:
+    """Return an image of the aligned ones: those in the wild have the same names."""
+    return images.source(f"img_align_celeba/{name}", where)
 
 
 def _identities(tree: FileTree) -> dict[str, str]:

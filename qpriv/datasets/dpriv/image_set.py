@@ -65,13 +65,14 @@ class ImageSet(Dataset[LabelledImage], ABC):
     ) -> None:
         self.check_split(split)
         report = DataReport(self.name, split)
-        found = list(self.read(FileTree(root), split, report))
+        found = list(self.read(FileTree(root, report), split, report))
         self.split, self.report = split, report
         rows = ((image.group_id, image) for image in found)
         self.samples: Sequence[LabelledImage] = sample_by_group(rows, cap, seed)
         report.drop(f"beyond the cap of {cap}, drawn by group", len(found) - len(self.samples))
         report.kept = report.images = len(self.samples)
-        report.missing_images = sum(isinstance(x.image, MissingImage) for x in self.samples)
+        lacking = (one for one in self.samples if isinstance(one.image, MissingImage))
+        report.lack({one.image_id: str(one.image) for one in lacking})
         if not found:
             raise DataError(
                 f"no image of split {split!r}", where=self.name, remedy="check the split files"

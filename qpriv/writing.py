@@ -1,7 +1,6 @@
 """Files that are whole or absent, whatever happens meanwhile, and folders of one process."""
 
 import errno
-import fcntl
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -9,13 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import FileLock, Timeout
+
 from qpriv.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-LOCK = ".lock"
-# closing such a file gives its folder free: they stay open until the process ends
-_HELD: dict[Path, BinaryIO] = {}
+LOCK, OWNER = ".lock", ".owner"
+"""What is locked in a folder, and the number of the process that has locked it."""
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+# a lock that is collected gives its folder free: they stay until the process ends
+_HELD: dict[Path, FileLock] = {}
 
 
 @contextmanager
@@ -84,25 +87,24 @@ def hold(folder: Path) -> None:
     if folder in _HELD:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / LOCK).open("a+b")
+    # a kill frees it, and processes that are forked give their copy up
+    lock = FileLock(folder / LOCK, blocking=False, thread_local=False, fallback_to_soft=False)
+    owner = folder / OWNER
     try:
-        # a lock of the process itself: children do not inherit it, a kill frees it
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.seek(0)
-        number = file.read().decode() or "of another machine"
-        file.close()
+        lock.acquire()
+    except Timeout as error:
+        number = owner.read_text() if owner.is_file() else "of another machine"
         if number == str(os.getppid()):
             return
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            raise ConfigError(
-                f"process {number} is at work in this folder",
-                where=str(folder),
-                remedy="wait until it ends, stop it, or choose another folder",
-            ) from error
+        raise ConfigError(
+            f"process {number} is at work in this folder",
+            where=str(folder),
+            remedy="wait until it ends, stop it, or choose another folder",
+        ) from error
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
         logger.warning("%s cannot be locked (%s): run one process there", folder, error.strerror)
         return
-    file.truncate(0)
-    file.write(str(os.getpid()).encode())
-    file.flush()
-    _HELD[folder] = file
+    owner.write_text(str(os.getpid()))
+    _HELD[folder] = lock

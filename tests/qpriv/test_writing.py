@@ -2,8 +2,12 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
+from filelock import FileLock
 
 from qpriv import writing
 from qpriv.errors import ConfigError
@@ -42,20 +46,46 @@ def test_a_folder_is_held_until_its_process_is_killed(tmp_path):
             hold(folder)
     hold(folder)
     hold(folder)  # it is this process's own by now
-    assert (folder / writing.LOCK).read_text() == str(os.getpid())
+    assert (folder / writing.OWNER).read_text() == str(os.getpid())
 
 
 def test_a_process_may_work_where_the_one_that_started_it_does(tmp_path):
     hold(tmp_path)
     with held_by_another(tmp_path) as process:
         assert process != os.getpid()
-        assert (tmp_path / writing.LOCK).read_text() == str(os.getpid())  # it stays the first one's
+        assert (tmp_path / writing.OWNER).read_text() == str(
+            os.getpid()
+        )  # it stays the first one's
+
+
+_FORKED = """
+import os, sys, time
+from pathlib import Path
+from qpriv.writing import hold
+hold(Path(sys.argv[1]))
+if not os.fork():
+    print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process is forked here")
+def test_a_forked_process_does_not_keep_the_folder_of_a_killed_one(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", _FORKED, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline())
+        holder.kill()
+        holder.wait()
+        hold(tmp_path)
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_disk_without_locks_is_told_of(tmp_path, monkeypatch, caplog):
     def without(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(writing.fcntl, "lockf", without)
+    monkeypatch.setattr(FileLock, "acquire", without)
     hold(tmp_path / "run")
     assert "run one process there" in caplog.text

@@ -100,7 +100,7 @@ def _shared(runs: Iterable[Run]) -> dict[str, Any]:
     holds figures of several, as under two defences, each is compared with its like.
     """
     usual = Key("")
-    names = ("policy", "paradigm", "channel", "defence", "stage", "tags")
+    names = ("policy", "paradigm", "defence", "stage", "tags")
     keys = [{result.key for result in run.results} for run in runs]
     return {
         name: getattr(usual, name)
@@ -110,67 +110,87 @@ def _shared(runs: Iterable[Run]) -> dict[str, Any]:
 
 
 def _last(run: Run, shared: Mapping[str, Any]) -> dict[Key, Result]:
-    """Return the figures after the last epoch each was measured in, by key."""
+    """Return the figures after the last epoch each was measured in, by key.
+
+    The channel a run was trained with is the run's own, like its policy, and is blank.
+    """
+    trained = {r.channel for r in run.results if not r.name.startswith("attack/")}
     latest: dict[Key, Result] = {}
     for result in run.results:
-        key, epoch = replace(result.key, **shared), result.epoch
-        known = latest.get(key)
+        own = len(trained) == 1 and result.channel in trained
+        key = replace(result.key, **shared, channel="" if own else result.channel)
+        known, epoch = latest.get(key), result.epoch
         if known is None or known.epoch is None or epoch is None or epoch >= known.epoch:
             latest[key] = result
     return latest
 
 
 def _compared(ours: dict[Key, Result], theirs: dict[Key, Result]) -> Iterator[Compared]:
-    """Yield every figure of either run beside its like.
-
-    A figure that each run has once, under another setting of the attack, is the like of the other.
-    """
-    alike: dict[Key, Key] = {key: key for key in ours if key in theirs}
-    alone, lonely = _alone(ours, theirs), _alone(theirs, ours)
-    for plain, keys in alone.items():
-        others = lonely.get(plain, [])
-        if len(keys) == len(others) == 1:
-            alike[keys[0]] = others[0]
-    settings: dict[Key, list[AttackSetting]] = defaultdict(list)
+    """Yield every figure of either run beside its like."""
+    alike = _alike(ours, theirs)
+    others = set(alike.values())
+    groups: dict[Key, list[Key]] = defaultdict(list)
     for key in (*ours, *theirs):
-        settings[_plain(key)].append(key.setting)
+        groups[_whatever(key)].append(key)
     pairs: list[tuple[Key | None, Key | None]] = [(key, alike.get(key)) for key in ours]
-    pairs += [(None, key) for key in theirs if key not in set(alike.values())]
+    pairs += [(None, key) for key in theirs if key not in others]
     for pair in pairs:
         keys = [key for key in pair if key]
-        names = apart(settings[_plain(keys[0])])
+        group = groups[_whatever(keys[0])]
+        names = apart(key.setting for key in group)
+        several = len({key.channel for key in group}) > 1
+        told = dict.fromkeys(
+            ", ".join(filter(None, (key.setting.phrase(names), key.channel if several else "")))
+            for key in keys
+        )
         one, other = (
             side[key] if key else None for side, key in zip((ours, theirs), pair, strict=True)
         )
-        told = " | ".join(dict.fromkeys(key.setting.phrase(names) for key in keys))
         yield Compared(
             keys[0].name,
             keys[0].dataset,
-            ", ".join(filter(None, (*_under(keys[0]), told))),
+            ", ".join(filter(None, (*_under(keys[0]), " | ".join(told)))),
             one,
             other,
             _difference(one, other),
         )
 
 
-def _alone(ours: Iterable[Key], theirs: Iterable[Key]) -> dict[Key, list[Key]]:
-    """Return the keys that the other run has not, by all but their setting."""
-    found: dict[Key, list[Key]] = defaultdict(list)
+def _alike(ours: Iterable[Key], theirs: Iterable[Key]) -> dict[Key, Key]:
+    """Return for figures of one run those of the other that they are to be held against.
+
+    A figure that each run has once, read from another channel or under another setting of the
+    attack, is the like of the other.
+    """
     known = set(theirs)
-    for key in ours:
-        if key not in known:
-            found[_plain(key)].append(key)
-    return found
+    alike = {key: key for key in ours if key in known}
+    for told in (_wherever, _whatever):
+        left, right = defaultdict(list), defaultdict(list)
+        for key in ours:
+            left[told(key)].append(key)
+        for key in theirs:
+            right[told(key)].append(key)
+        taken = set(alike.values())
+        for group, keys in left.items():
+            free = [key for key in keys if key not in alike]
+            others = [key for key in right.get(group, []) if key not in taken]
+            if len(free) == len(others) == 1:
+                alike[free[0]] = others[0]
+    return alike
 
 
-def _plain(key: Key) -> Key:
-    return replace(key, setting=AttackSetting())
+def _wherever(key: Key) -> Key:
+    return replace(key, channel="")
+
+
+def _whatever(key: Key) -> Key:
+    return replace(key, channel="", setting=AttackSetting())
 
 
 def _under(key: Key) -> list[str]:
     """Return what of policy, paradigm and the like was not the same for the whole run."""
     usual = Key("")
-    names = ("policy", "paradigm", "channel", "defence", "stage")
+    names = ("policy", "paradigm", "defence", "stage")
     told = [getattr(key, name) for name in names if getattr(key, name) != getattr(usual, name)]
     return [*told, *(f"{name} {value}" for name, value in key.tags)]
 

@@ -43,7 +43,7 @@ class Condition:
     stage: str = ""
 
     @classmethod
-    def of(cls, key: Key, *, channel: bool = False, stage: bool = False) -> "Condition":
+    def of(cls, key: Key, *, channel: str = "", stage: bool = False) -> "Condition":
         """Return the condition that a key speaks of.
 
         What trains no victim has no policy, and is known by its stage. The constant control has
@@ -51,7 +51,7 @@ class Condition:
 
         Args:
             key: Key of a figure.
-            channel: Tell the channel.
+            channel: Label of the channel the run was trained with, to be told.
             stage: Tell the stage.
         """
         made = cls(
@@ -59,7 +59,7 @@ class Condition:
             key.paradigm,
             key.defence,
             key.tags,
-            key.channel if channel else "",
+            channel,
             key.stage if stage and key.policy else "",
         )
         if made.family != "constant":
@@ -169,40 +169,47 @@ def conditions_of(lines: Sequence[Line]) -> list[Condition]:
     """Return the condition of each figure or curve.
 
     Channel and stage are told where conditions differ in nothing else: runs of one condition and
-    several seeds are one row, whatever they are called, and two runs of one seed are two.
+    several seeds are one row, whatever they are called, and two runs of one seed are two. A
+    condition's channel is the one its run was trained with, also where an attack reads another.
     """
     plain = [Condition.of(line.spot[0]) for line in lines]
-    channels: dict[Condition, set[str]] = defaultdict(set)
+    trained: dict[object, str] = {}
     stages: dict[object, dict[str, Line]] = defaultdict(dict)
     clashing = set[Condition]()
     for condition, line in zip(plain, lines, strict=True):
         key, seed, epoch = line.spot
-        channels[condition].add(key.channel)
+        if not key.channel.startswith(HYPOTHETICAL) and not key.name.startswith("attack/"):
+            trained.setdefault((condition, key.stage, seed), key.channel)
         held = stages[replace(key, stage=""), seed, epoch]
         held.setdefault(key.stage, line)
         if not line.varies and not all(agree(line, other) for other in held.values()):
             clashing.add(condition)
+    channels = [
+        trained.get((condition, line.spot[0].stage, line.spot[1]), line.spot[0].channel)
+        for condition, line in zip(plain, lines, strict=True)
+    ]
+    several: dict[Condition, set[str]] = defaultdict(set)
+    for condition, channel in zip(plain, channels, strict=True):
+        several[condition].add(channel)
     return [
         Condition.of(
             line.spot[0],
-            channel=len(channels[condition]) > 1,
+            channel=channel if len(several[condition]) > 1 else "",
             stage=condition in clashing,
         )
-        for condition, line in zip(plain, lines, strict=True)
+        for condition, channel, line in zip(plain, channels, lines, strict=True)
     ]
 
 
 def headline(conditions: Sequence[Condition]) -> list[Condition]:
     """Return the few conditions that figures and summary speak of.
 
-    No pruning, half the tokens by each ranking, and the dynamic threshold; of several channels not
-    what would cross at a cut that the runs do not have.
+    No pruning, half the tokens by each ranking, and the dynamic threshold.
     """
     chosen = [
         c for c in conditions
         if c.family in ("off", "dtp") or (c.family == "fixed" and c.ratio == 0.5)
     ]  # fmt: skip
-    chosen = [c for c in chosen if not c.channel.startswith(HYPOTHETICAL)] or chosen
     plain = [c for c in chosen if "alpha" not in c.options]
     default = [c for c in plain if not c.tags]
     return (default or plain or chosen or list(conditions))[:6]

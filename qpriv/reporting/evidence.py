@@ -10,7 +10,7 @@ from qpriv.key import AttackSetting, apart
 from qpriv.lines import distinct
 from qpriv.result import Result, Scalar
 
-from .condition import Condition, conditions_of
+from .condition import HYPOTHETICAL, Condition, conditions_of
 from .estimate import Estimate, Seed, mean_of
 from .recovered import recovered_shares
 from .run_folder import Run
@@ -39,7 +39,8 @@ class Measurement:
     @cached_property
     def identity(self) -> "Identity":
         """Return what it shares with the same figure of other seeds and epochs."""
-        return self.result.name, self.condition, self.setting, self.result.dataset
+        result = self.result
+        return result.name, self.condition, self.setting, result.channel, result.dataset
 
     @property
     def recency(self) -> tuple[bool, float, bool]:
@@ -49,8 +50,8 @@ class Measurement:
         return split == "test", math.inf if epoch is None else epoch, bool(name)
 
 
-Identity = tuple[str, Condition, Setting, str]
-"""Name, condition, setting and data set with its split."""
+Identity = tuple[str, Condition, Setting, str, str]
+"""Name, condition, setting, channel, and data set with its split."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,7 @@ class Figure:
         name: Name of the result.
         condition: What it was measured under.
         setting: What tells this attack from another.
+        channel: What the attack reads, which may be another channel than the run's.
         dataset: Data set and split.
         measurements: The last one of each seed, failed ones included.
     """
@@ -68,13 +70,14 @@ class Figure:
     name: str
     condition: Condition
     setting: Setting
+    channel: str
     dataset: str
     measurements: dict[Seed, Measurement]
 
     @property
     def identity(self) -> Identity:
         """Return what tells it from all other figures."""
-        return self.name, self.condition, self.setting, self.dataset
+        return self.name, self.condition, self.setting, self.channel, self.dataset
 
     @property
     def by_seed(self) -> dict[Seed, Result]:
@@ -200,7 +203,13 @@ class Evidence:
         That is the one measured last, see `Figure.recency`; of several settings the first.
         """
         found = [f for f in self.named(name) if f.condition == condition and _agrees(f, setting)]
-        of_one = [figure for figure in found if figure.setting == found[0].setting]
+        # what crosses is spoken of before what would cross at a cut that the run does not have
+        found = sorted(found, key=lambda figure: figure.channel.startswith(HYPOTHETICAL))
+        of_one = [
+            figure
+            for figure in found
+            if (figure.setting, figure.channel) == (found[0].setting, found[0].channel)
+        ]
         latest = max((figure.recency for figure in of_one), default=None)
         return next((figure for figure in reversed(of_one) if figure.recency == latest), None)
 

@@ -61,8 +61,8 @@ def test_two_probes_of_a_class_keep_figures_metrics_and_ledgers_apart(tmp_path: 
     saved = ModelCheckpoint(tmp_path / "kept", filename="last", monitor="attack/doing/done/seed=2")
     fit(tmp_path, [*probes, saved], enable_checkpointing=True)
     results = read_results(tmp_path / "results.jsonl")
-    assert [(r.epoch, r.attack) for r in results] == [
-        (epoch, {"seed": seed}) for epoch in (0, 1) for seed in (1, 2)
+    assert [(r.epoch, r.setting["seed"]) for r in results] == [
+        (epoch, seed) for epoch in (0, 1) for seed in (1, 2)
     ]
     assert saved.best_model_score == 1.0
     stored = torch.load(tmp_path / "kept" / "last.ckpt", weights_only=True)["callbacks"]

@@ -71,3 +71,68 @@ def test_the_command_prints_text_or_json(runs, capsys):
 def test_a_missing_folder_is_one_error(runs, tmp_path):
     with pytest.raises(DataError, match="nowhere"):
         compare_runs(runs[0], tmp_path / "nowhere")
+
+
+def attacked(folder, *results):
+    """Write a run folder with figures of attacks."""
+    folder.mkdir()
+    append_results(folder / "results.jsonl", results)
+    return folder
+
+
+def stolen(value, **given):
+    return Result(name="attack/fora/psnr", value=value, n=9, seed=0, epoch=1, **given)
+
+
+def test_two_settings_are_two_figures_each_held_against_its_like(tmp_path):
+    sides = [
+        attacked(tmp_path / name, *(stolen(v, setting={"steps": s}) for s, v in values.items()))
+        for name, values in (("a", {60: 1.0, 600: 3.0}), ("b", {60: 2.0, 600: 5.0}))
+    ]
+    found = compare_runs(*sides)
+    assert [row.difference.value for row in found.figures] == [1.0, 2.0]
+    assert "attack/fora/psnr (steps 60)" in str(found) and "steps 600" in str(found)
+
+
+def test_another_setting_in_the_other_run_is_compared_and_said(tmp_path):
+    one, other = (
+        attacked(tmp_path / name, stolen(v, setting={"steps": s}))
+        for name, s, v in (("a", 60, 1.0), ("b", 600, 3.0))
+    )
+    found = compare_runs(one, other)
+    assert [row.difference.value for row in found.figures] == [2.0]
+    assert "steps 60 | steps 600" in str(found)
+    assert "some attacks had other settings" in found.warnings
+
+
+def test_what_two_runs_are_compared_for_is_no_part_of_the_pairing(tmp_path):
+    sides = []
+    for value, defence, channel, policy in (
+        (3.0, "none", "up@4", "off"),
+        (1.0, "noise(0.1)", "up@2/int8", "dtp"),
+    ):
+        under = {"channel": channel, "defence": defence, "policy": policy, "paradigm": "split"}
+        answered = Result(name="accuracy", value=value, n=9, **under)
+        sides.append(attacked(tmp_path / defence, stolen(value, **under), answered))
+    found = compare_runs(*sides)
+    assert [(row.name, row.difference.value) for row in found.figures] == [
+        ("attack/fora/psnr", -2.0),
+        ("accuracy", -2.0),
+    ]
+
+
+def test_what_would_cross_is_held_against_what_does_and_said(tmp_path):
+    kept = Result(name="accuracy", value=0.5, n=9)
+    one = attacked(tmp_path / "a", kept, stolen(3.0, channel="hypothetical:up@4"))
+    other = attacked(tmp_path / "b", kept, stolen(2.0, channel="up@4"))
+    (row,) = [row for row in compare_runs(one, other).figures if row.name != "accuracy"]
+    assert row.difference.value == -1.0 and "hypothetical:up@4" in row.told
+
+
+def test_figures_under_several_defences_of_one_run_are_compared_each_with_its_like(tmp_path):
+    sides = [
+        attacked(tmp_path / name, *(stolen(v, defence=d) for d, v in values.items()))
+        for name, values in (("a", {"ITP": 1.0, "PR": 3.0}), ("b", {"PR": 5.0, "ITP": 2.0}))
+    ]
+    found = compare_runs(*sides)
+    assert [(row.told, row.difference.value) for row in found.figures] == [("ITP", 1), ("PR", 2)]

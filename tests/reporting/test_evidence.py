@@ -1,14 +1,17 @@
 """Which figure counts: the last epoch, the test split, one condition, one attack setting."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from qpriv.errors import DataError
 from qpriv.reporting import write_report
+from qpriv.reporting.claims.comparison import strongest
 from qpriv.reporting.condition import Condition, headline
 from qpriv.reporting.evidence import Evidence
 from qpriv.reporting.run_folder import Run, find_runs, read_run
-from qpriv.reporting.tables import paradigm_table, policy_table
+from qpriv.reporting.tables import attack_tables, other_table, paradigm_table, policy_table
 
 from . import fakes
 from .fakes import result
@@ -178,3 +181,62 @@ def test_a_run_that_only_began_is_read_and_said_so(tmp_path):
     run = read_run(tmp_path)
     assert run.results == () and run.config == "a: 1\n"
     assert run.problems == ("no results.jsonl: nothing was measured yet",)
+
+
+def test_every_setting_is_a_figure_and_the_strongest_attacker_is_spoken_of():
+    rows = [
+        result("attack/fora/psnr_sensitive", value, policy=policy, attack={}, setting={"steps": s})
+        for policy, s, value in (("off", 60, 17.0), ("off", 600, 22.0), ("dtp", 600, 14.0))
+    ]
+    held = gathered(*rows)
+    assert len(held.named("attack/fora/psnr_sensitive")) == 3
+    assert strongest(held, "attack/fora/psnr_sensitive") == {"steps": 600}
+    (tables,) = attack_tables(held, "FaceScenes")
+    assert [row.cells[0].text for row in tables.main.rows] == ["17.000", "22.000", "14.000"]
+    assert len({(row.header, row.details) for row in tables.main.rows}) == 3
+
+
+def test_two_runs_of_one_seed_are_told_apart_and_two_seeds_are_one_row():
+    runs = [
+        Run(folder=Path(name), stage=name, results=(result("accuracy", value, seed=seed),))
+        for name, value, seed in (("a", 0.5, 0), ("b", 0.7, 1), ("c", 0.9, 0))
+    ]
+    assert [c.label for c in Evidence.of(runs[:2]).conditions] == ["off"]
+    told = Evidence.of([runs[0], runs[2]])
+    assert [c.label for c in told.conditions] == ["off · a", "off · c"]
+    assert [f.estimate.value for f in told.named("accuracy")] == [0.5, 0.9]
+
+
+def test_two_runs_of_one_stage_and_seed_must_agree():
+    runs = [
+        Run(folder=Path(name), stage="fit", results=(result("accuracy", value),))
+        for name, value in (("a", 0.5), ("b", 0.9))
+    ]
+    with pytest.raises(DataError, match=r"0\.5 and 0\.9 \(in a and b\)"):
+        Evidence.of(runs)
+
+
+def test_channels_are_told_where_runs_were_trained_with_several():
+    def run(channel, read):
+        shared = {"paradigm": "split", "seed": 0}
+        rows = (
+            result("accuracy", 0.5, channel=channel, **shared),
+            result("attack/fora/psnr", 20.0, channel=read, **shared),
+        )
+        return Run(folder=Path(channel), stage=channel, results=rows)
+
+    one = Evidence.of([run("up@4", "hypothetical:up@2")])
+    assert [c.label for c in one.conditions] == ["off · split"]
+    both = Evidence.of([run("up@4", "up@4"), run("up@4/int8", "up@4/int8")])
+    assert [c.label for c in both.conditions] == ["off · split · up@4", "off · split · up@4/int8"]
+
+
+def test_splits_are_figures_apart_and_all_are_shown():
+    rows = [
+        result("accuracy", 0.5, dataset="FaceScenes/test", epoch=1),
+        result("accuracy", 0.9, dataset="FaceScenes/validation", epoch=2),
+    ]
+    held = gathered(*rows)
+    table = policy_table(held, "FaceScenes")
+    others = other_table(held, [table])
+    assert [row.cells[0].text for row in (*table.rows, *others.rows)] == ["0.500", "0.900"]

@@ -157,7 +157,9 @@ def settings_of(figures: Sequence[Figure]) -> tuple[str, ...]:
     What a setting has come to by then, such as steps of an attacker that is carried over, stands
     behind it; chance stands beside its figure.
     """
-    attack = {k: v for figure in figures for k, v in figure.example.attack.items()}
+    read = dict.fromkeys(f.channel for f in figures if f.channel not in ("", f.condition.channel))
+    attack: dict[str, Scalar] = {"channel": ", ".join(read)} if read else {}
+    attack |= {k: v for figure in figures for k, v in figure.example.attack.items()}
     setting = {k: v for figure in figures for k, v in figure.example.setting.items()}
     told = {k: _told(v) for k, v in attack.items() if k not in ("short", "chance", *setting)}
     for key, value in setting.items():
@@ -167,7 +169,7 @@ def settings_of(figures: Sequence[Figure]) -> tuple[str, ...]:
 
 
 def _told(value: Scalar) -> str:
-    words = {True: "yes", False: "no", None: "no limit"}
+    words = {True: "yes", False: "no", None: "null"}
     return words[value] if isinstance(value, bool) or value is None else str(value)
 
 

@@ -1,5 +1,9 @@
 """Errors a user can act on: one message that says what, where and what to do."""
 
+import re
+
+_ADDRESS = re.compile(r"<[^<>]* at 0x[0-9a-fA-F]+>")
+
 
 class QprivError(Exception):
     """A mistake in what the user gave, or a broken input.
@@ -36,3 +40,15 @@ class ModelError(QprivError):
 
 class CheckpointError(QprivError):
     """A checkpoint that is broken, or belongs to another model."""
+
+
+def reason(error: BaseException) -> str:
+    r"""Return what a library's error says, in one line and without the addresses of its objects.
+
+    >>> reason(OSError("cannot read <_io.BytesIO object at 0x7f05a8>\n(broken)"))
+    'cannot read it (broken)'
+    >>> reason(EOFError())
+    'EOFError'
+    """
+    told = " ".join(_ADDRESS.sub("it", str(error)).split())
+    return told or type(error).__name__

@@ -1,7 +1,9 @@
 """Files on disk and in archives, read the same way, and the usual broken downloads."""
 
 import gzip
+import io
 import os
+import stat
 import struct
 import zipfile
 import zlib
@@ -10,12 +12,25 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol, cast
 
-from qpriv.errors import DataError
+from qpriv.errors import DataError, reason
 
 from .names import canonical
+from .unpacking import Bounded, Inflating, largest, read_whole
+
+UNPACKING_ERRORS = (EOFError, OSError, ValueError, struct.error, zlib.error)
+"""What damaged packed data is met with while it is read."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK = 1 << 20  # bytes compared at a time
+_LOCAL_HEADER = struct.Struct("<4s22x2H")  # of a member: magic, then lengths of name and extra
+_READABLE = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+_OTHER_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
 
 
 class DataFile(Protocol):
@@ -28,6 +43,11 @@ class DataFile(Protocol):
     @property
     def name(self) -> str:
         """Return the file's path, in messages and reports."""
+        ...
+
+    @property
+    def packed_size(self) -> int:
+        """Return the bytes the file takes on disk, which limit what it may unpack to."""
         ...
 
     def open(self) -> IO[bytes]:
@@ -50,16 +70,18 @@ class DiskFile:
         """Return the path; bytes that are no letters stand as question marks."""
         return os.fsencode(self.path).decode("utf-8", errors="replace")
 
+    @property
+    def packed_size(self) -> int:
+        """Return the file's size."""
+        return self.path.stat().st_size
+
     def open(self) -> IO[bytes]:
         """Return the file, opened.
 
         Raises:
-            DataError: If it is not there, or may not be read; says which.
+            DataError: If it is not there, may not be read, or is no regular file; says which.
         """
-        try:
-            return self.path.open("rb")
-        except OSError as error:
-            raise unopened(error, self.name) from error
+        return open_regular(self.path)
 
     def read(self) -> bytes:
         """Return the file's bytes.
@@ -87,49 +109,90 @@ class ZipMember:
     size: int
     method: int
     checksum: int
-    stored: str
-    """The name as `zipfile` knows it; ``member`` is how it was meant."""
+    fault: str = ""
+    """Why it cannot be unpacked, as far as the archive's table of contents tells."""
 
     @property
     def name(self) -> str:
         """Return ``archive.zip/path/in/archive``."""
         return f"{self.archive}/{self.member}"
 
+    @property
+    def packed_size(self) -> int:
+        """Return its size in the archive."""
+        return self.compressed_size
+
+    def check(self) -> None:
+        """Check that it can be unpacked, as far as is known before it is.
+
+        Raises:
+            DataError: If it cannot.
+        """
+        if self.fault:
+            raise DataError(
+                self.fault, where=self.name, remedy="download the archive again, or unpack it"
+            )
+
     def open(self) -> IO[bytes]:
         """Return the member as a stream that is unpacked as it is read.
 
         Raises:
-            DataError: If the archive is damaged.
+            DataError: If the archive is damaged, or the member cannot be unpacked here. While it
+                is read, as `UNPACKING_ERRORS` if it is damaged further on.
         """
-        try:
-            return zipfile.ZipFile(self.archive).open(self.stored)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise damaged(self.name, str(error)) from error
+        self.check()
+        deflated = self.method == zipfile.ZIP_DEFLATED
+        data = Inflating(self._located(), self.compressed_size, deflated, self.checksum)
+        limit = largest(self.compressed_size)
+        return io.BufferedReader(Bounded(cast(IO[bytes], data), limit, self.name))
 
     def read(self) -> bytes:
         """Return the member's bytes, checked against their checksum.
 
         Raises:
-            DataError: If the archive is damaged.
+            DataError: If the archive is damaged, or unpacks to more than fits.
         """
+        with self.open() as stream:
+            try:
+                return read_whole(stream, self.name)
+            except UNPACKING_ERRORS as error:
+                raise damaged(self.name, reason(error)) from error
+
+    def _located(self) -> IO[bytes]:
+        """Return the archive, at the first byte of the member's data."""
+        file = open_regular(self.archive)
         try:
-            data = self._unpacked()
-        except (OSError, zlib.error) as error:
-            raise damaged(self.name, str(error)) from error
-        if zlib.crc32(data) != self.checksum:
-            raise damaged(self.name, "its checksum does not match")
-        return data
-
-    def _unpacked(self) -> bytes:
-        with self.archive.open("rb") as file:
             file.seek(self.offset)
-            name, extra = struct.unpack("<26x2H", file.read(30))  # the header before the data
+            magic, name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+            if magic != b"PK\x03\x04":
+                raise ValueError("the table of contents points to no member")
             file.seek(name + extra, os.SEEK_CUR)
-            data = file.read(self.compressed_size)
-        return data if self.method == zipfile.ZIP_STORED else zlib.decompress(data, -zlib.MAX_WBITS)
+        except UNPACKING_ERRORS as error:
+            file.close()
+            raise damaged(self.name, reason(error)) from error
+        return file
 
 
-def unopened(error: OSError, where: str) -> DataError:
+def open_regular(path: Path) -> IO[bytes]:
+    """Return a file, opened; anything but a regular file could keep its reader waiting for ever.
+
+    Raises:
+        DataError: If it is no regular file, is missing, or cannot be opened.
+    """
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+        if kind == stat.S_IFREG:
+            return path.open("rb")
+    except (OSError, ValueError) as error:  # a ValueError for a name with a null character
+        raise unopened(error, DiskFile(path).name) from error
+    raise DataError(
+        f"{_OTHER_KINDS.get(kind, 'something else')}, not a regular file",
+        where=DiskFile(path).name,
+        remedy="put the file itself there",
+    )
+
+
+def unopened(error: Exception, where: str) -> DataError:
     """Return the error of a file that the system does not open, with its reason."""
     if isinstance(error, FileNotFoundError):
         return DataError("is not there (any more)", where=where, remedy="check the folder")
@@ -139,8 +202,8 @@ def unopened(error: OSError, where: str) -> DataError:
             where=where,
             remedy="let this user read it (chmod), or copy it",
         )
-    reason = error.strerror or str(error)
-    return DataError(f"cannot be opened: {reason}", where=where, remedy="check the disk")
+    told = getattr(error, "strerror", None) or reason(error)
+    return DataError(f"cannot be opened: {told}", where=where, remedy="check the disk")
 
 
 def same_content(one: DataFile, other: DataFile) -> bool:
@@ -161,8 +224,8 @@ def same_content(one: DataFile, other: DataFile) -> bool:
             while chunk := left.read(_CHUNK):
                 if chunk != right.read(len(chunk)):
                     return False
-        except (EOFError, OSError, zlib.error, zipfile.BadZipFile) as error:
-            raise damaged(one.name, str(error)) from error
+        except UNPACKING_ERRORS as error:
+            raise damaged(one.name, reason(error)) from error
     return True
 
 
@@ -229,17 +292,25 @@ def open_data(file: DataFile) -> IO[bytes]:
 
     Raises:
         DataError: If what is inside is one of the usual broken downloads: a web page, a Git-LFS
-            pointer, gzip data under another name, an empty file.
+            pointer, gzip data under another name, an empty file. While it is read, if it unpacks
+            to more than its size allows.
     """
-    stream = file.open()
-    head = stream.read(512)
-    stream.seek(0)
-    is_gzip, named_gzip = head.startswith(_GZIP_MAGIC), file.name.lower().endswith(".gz")
-    if named_gzip and is_gzip:
-        return cast(IO[bytes], gzip.open(stream))
-    refuse_broken_download(head, file.name)
-    if named_gzip:
-        raise DataError("named .gz and not gzip data", where=file.name, remedy="remove the .gz")
+    stream = io.BufferedReader(cast(io.RawIOBase, file.open()))
+    try:
+        head = stream.peek(512)[:512]
+        is_gzip, named_gzip = head.startswith(_GZIP_MAGIC), file.name.lower().endswith(".gz")
+        if named_gzip and is_gzip:
+            unpacked = cast(IO[bytes], gzip.open(stream))
+            return io.BufferedReader(Bounded(unpacked, largest(file.packed_size), file.name))
+        refuse_broken_download(head, file.name)
+        if named_gzip:
+            raise DataError("named .gz and not gzip data", where=file.name, remedy="remove the .gz")
+    except UNPACKING_ERRORS as error:
+        stream.close()
+        raise damaged(file.name, reason(error)) from error
+    except DataError:
+        stream.close()
+        raise
     return stream
 
 
@@ -247,13 +318,13 @@ def read_data(file: DataFile) -> bytes:
     """Return all bytes of a data file, see `open_data`.
 
     Raises:
-        DataError: As `open_data`, or if gzip data ends early.
+        DataError: As `open_data`, or if packed data is damaged.
     """
     with open_data(file) as stream:
         try:
-            return stream.read()
-        except (EOFError, OSError, zlib.error, zipfile.BadZipFile) as error:
-            raise damaged(file.name, str(error)) from error
+            return read_whole(stream, file.name)
+        except UNPACKING_ERRORS as error:
+            raise damaged(file.name, reason(error)) from error
 
 
 def refuse_broken_download(head: bytes, where: str) -> None:
@@ -291,21 +362,21 @@ def refuse_broken_download(head: bytes, where: str) -> None:
         )
 
 
+class UnreadableArchiveError(DataError):
+    """An archive whose table of contents cannot be read."""
+
+
 def zip_members(archive: Path) -> Iterator[ZipMember]:
     """Yield the files of an archive.
 
     Raises:
-        DataError: If it is damaged, encrypted, or has a path that leaves the folder.
+        UnreadableArchiveError: If it is damaged.
+        DataError: If it has a path that leaves the folder.
     """
     try:
-        with zipfile.ZipFile(archive) as opened:
-            infos = opened.infolist()
-    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
-        with archive.open("rb") as file:
-            head = file.read(512)
-        if not head.startswith(b"PK"):
-            refuse_broken_download(head, str(archive))
-        raise damaged(str(archive), f"not a readable zip archive: {error}") from error
+        infos, size = _table_of_contents(archive)
+    except DataError as error:
+        raise UnreadableArchiveError(error.what, where=error.where, remedy=error.remedy) from error
     for info in infos:
         member = _meant(info)
         if info.is_dir() or member.endswith("\\"):
@@ -314,15 +385,6 @@ def zip_members(archive: Path) -> Iterator[ZipMember]:
         check_relative(info.orig_filename, f"{archive}/{info.filename}")
         if _is_hidden(canonical(member)):
             continue
-        if info.flag_bits & 1 or info.compress_type not in (
-            zipfile.ZIP_STORED,
-            zipfile.ZIP_DEFLATED,
-        ):
-            raise DataError(
-                "encrypted, or packed by an unusual method",
-                where=f"{archive}/{info.filename}",
-                remedy="unpack the archive yourself",
-            )
         yield ZipMember(
             archive,
             member,
@@ -331,7 +393,7 @@ def zip_members(archive: Path) -> Iterator[ZipMember]:
             info.file_size,
             info.compress_type,
             info.CRC,
-            info.filename,
+            _fault(info, size),
         )
 
 
@@ -347,6 +409,30 @@ def _meant(info: zipfile.ZipInfo) -> str:
 
 def _is_hidden(member: str) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in member.split("/"))
+
+
+def _table_of_contents(archive: Path) -> tuple[list[zipfile.ZipInfo], int]:
+    """Return what an archive holds, and its size in bytes."""
+    with open_regular(archive) as file:
+        try:
+            return zipfile.ZipFile(file).infolist(), os.fstat(file.fileno()).st_size
+        except Exception as error:  # zipfile meets a damaged table of contents in any way
+            file.seek(0)
+            head = file.read(512)
+            if not head.startswith(b"PK"):
+                refuse_broken_download(head, str(archive))
+            raise damaged(str(archive), f"not a readable zip archive: {reason(error)}") from error
+
+
+def _fault(info: zipfile.ZipInfo, archive_size: int) -> str:
+    """Return why a member cannot be unpacked, nothing where the table of contents has no reason."""
+    if info.flag_bits & 1:
+        return "encrypted"
+    if info.compress_type not in _READABLE:
+        return "packed by an unusual method"
+    if info.header_offset + _LOCAL_HEADER.size + info.compress_size > archive_size:
+        return "damaged: the archive ends before this file does"
+    return ""
 
 
 def damaged(where: str, what: str) -> DataError:

@@ -1,5 +1,6 @@
 """`ImageIndex`: the file that a record means by the name it gives an image."""
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -7,14 +8,14 @@ from typing import TYPE_CHECKING
 from PIL import Image
 from rapidfuzz import fuzz, process
 
-from .files import DataFile, DiskFile
+from .files import DataFile, DiskFile, ZipMember
+from .images import SUFFIXES, decode_image
 from .names import folded
-from .sample import FileImage, ImageSource, MissingImage, decode_image
+from .sample import FileImage, ImageSource, MissingImage
 
 if TYPE_CHECKING:
     from .tree import FileTree
 
-_ENDINGS = frozenset({"jpg", "jpeg", "png", "bmp", "tif", "tiff", "webp", "gif"})
 _COMPARED = 200
 """Pairs of equally named images that are compared byte by byte; sizes must do for the others."""
 _NAMED = 5
@@ -123,6 +124,8 @@ class ImageIndex:
         if path is None:
             return Picture(self._called(wanted), wanted, self._missing(name, wanted, where)), False
         file = self._tree.get(path)
+        if isinstance(file, ZipMember):
+            file.check()
         source = FileImage(file.path) if isinstance(file, DiskFile) else ArchivedImage(file)
         own, base = self._tree.identity(path), path.rsplit("/", 1)[-1]
         respelt = name.rsplit("/", 1)[-1] not in (base, _stem(base))
@@ -186,6 +189,8 @@ class ImageIndex:
         return self._tree.is_same(one, other, only_sizes=self._compared > _COMPARED)
 
     def _missing(self, name: str, wanted: str, where: str) -> MissingImage:
+        if self._tree.left_out and not any(map(_is_image, self._tree.names())):
+            raise self._tree.left_out[0]  # no image anywhere: they are in the archive
         self._named += 1
         return MissingImage(
             name,
@@ -199,7 +204,7 @@ class ImageIndex:
             if f"{path}/".endswith(f"{wanted}/") or f"{wanted}/".startswith(f"{path}/"):
                 return f"{path} {reason}"
         for path, reason in self._tree.unread.items():
-            if reason.startswith("may not"):
+            if reason.startswith(("may not", "is left out")):
                 return f"{path} {reason}"
         near = self.nearest(wanted)
         return f"the nearest is {near}" if near else ""
@@ -215,7 +220,7 @@ class ImageIndex:
 
 
 def _is_image(path: str) -> bool:
-    return path.rpartition(".")[2].lower() in _ENDINGS
+    return os.path.splitext(path)[1].lower() in SUFFIXES
 
 
 def _stem(path: str) -> str:

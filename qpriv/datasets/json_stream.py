@@ -1,22 +1,22 @@
 """Typed records out of a JSON file of any size, a few megabytes of it in memory at a time."""
 
 import re
-import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import IO, Any, Generic, TypeVar
 
 import msgspec
 
-from qpriv.errors import DataError
+from qpriv.errors import DataError, reason
 
-from .files import DataFile, open_data
+from .encodings import not_utf8, refuse_other_encoding
+from .files import UNPACKING_ERRORS, DataFile, open_data
 
 T = TypeVar("T")
 Records = dict[str, T] | list[T]
 
 _BLOCK = 1 << 22  # bytes read at a time
 _TAIL = 1 << 15  # where the end of a block's last complete record is looked for first
+_LARGEST = 1 << 26  # of a record: 64 MiB
 _BRACKETS = re.compile(rb"[\[{\]]|\}(?:\s*,)?")
 
 
@@ -34,11 +34,18 @@ def iter_records(
         array: Name of the field that holds the records, where the file has a header.
 
     Raises:
-        DataError: If the file is broken or a record has not the declared fields; names the
-            file and the record.
+        DataError: If the file is broken, in another encoding than UTF-8 or in another layout, or
+            a record has not the declared fields; names the file and the record.
     """
     with open_data(file) as stream:
         yield from _Reader(stream, file.name, record, array)
+
+
+_NOT_UTF8 = "UTF-8"  # in the message of msgspec's error
+_BLANKS = b" \t\r\n"
+_OTHER_FORMAT = "this is not the release's format, or the record was edited by hand"
+_OTHER_FILE = "this reader wants the release's own file: is it another one of that name?"
+_MALFORMED = "mend it there, or get the file from its source again"
 
 
 class _Reader(Generic[T]):
@@ -53,7 +60,9 @@ class _Reader(Generic[T]):
         self._stream, self._name, self._array = stream, name, array
         self._done = 0
         self._header = b""
-        self._buffer = self._read().lstrip(b"\xef\xbb\xbf \t\r\n")
+        block = self._read()
+        refuse_other_encoding(block, name)
+        self._buffer = block.removeprefix(b"\xef\xbb\xbf").lstrip(_BLANKS)
         self._keyed = array is None and self._buffer[:1] == b"{"
         container: Any = dict[str, record] if self._keyed else list[record]  # type: ignore[valid-type]
         shape: Any = dict[str, msgspec.Raw] if self._keyed else list[msgspec.Raw]
@@ -61,6 +70,10 @@ class _Reader(Generic[T]):
         self._decoder: msgspec.json.Decoder[Records[T]] = msgspec.json.Decoder(container)
         self._shape = msgspec.json.Decoder(shape)
         self._record = msgspec.json.Decoder(record)
+        field = ("records", container, msgspec.field(name=array))
+        self._file: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+            msgspec.defstruct("_File", [field])
+        )
 
     def __iter__(self) -> Iterator[tuple[str, T]]:
         self._enter()
@@ -68,7 +81,9 @@ class _Reader(Generic[T]):
         while block := self._read():
             self._buffer += block
             if (cut := self._cut(tail)) is None:
-                tail *= 4  # a record larger than the tail
+                tail = min(4 * tail, 2 * _BLOCK)  # a record larger than the tail
+                if len(self._buffer) > _LARGEST:
+                    raise self._broken(f"a record of more than {_LARGEST} bytes")
                 continue
             records, self._buffer = cut
             yield from self._keyed_records(records)
@@ -77,8 +92,8 @@ class _Reader(Generic[T]):
     def _read(self) -> bytes:
         try:
             return self._stream.read(_BLOCK)
-        except (EOFError, OSError, ValueError, zlib.error, zipfile.BadZipFile) as error:
-            raise self._broken(f"the compressed data is damaged: {error}") from error
+        except UNPACKING_ERRORS as error:
+            raise self._broken(f"the compressed data is damaged: {reason(error)}") from error
 
     def _enter(self) -> None:
         """Move behind the bracket that opens the records."""
@@ -89,8 +104,9 @@ class _Reader(Generic[T]):
             opening = b"^" + re.escape(opening)
         found = re.search(opening, self._buffer)
         if found is None:
+            self._refuse_lines()
             expected = f"{self._array!r}, an array of records" if self._array else "records"
-            raise self._broken(f"not a JSON file with {expected}")
+            raise self._broken(f"not a JSON file with {expected}", _OTHER_FILE)
         self._header, self._buffer = self._buffer[: found.end()], self._buffer[found.end() :]
 
     def _cut(self, tail: int) -> "tuple[Records[T], bytes] | None":
@@ -120,26 +136,34 @@ class _Reader(Generic[T]):
             except msgspec.DecodeError:
                 return None
             raise self._wrong_record(piece) from None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, RecursionError) as error:
+            if isinstance(error, RecursionError) or _NOT_UTF8 in str(error):
+                raise self._wrong_record(piece) from None  # no wrong guess can cause these
             return None
 
     def _last(self) -> "Records[T]":
         """Return the records of the rest of the file, which must end as JSON does."""
+        records: Records[T]
         try:
             if not self._header.startswith(b"{") or self._keyed:
-                return self._decoder.decode(self._open + self._buffer)
-            for bracket in reversed(list(re.finditer(rb"\]", self._buffer))):
-                after = self._buffer[bracket.start() :]
-                records = self._decoded(self._open + self._buffer[: bracket.end()])
-                if records is not None:
-                    msgspec.json.decode(self._header + after)
-                    return records
-            raise self._broken("the JSON ends early")
-        except msgspec.ValidationError:
-            raise self._wrong_record(self._open + self._buffer) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            early = "truncated" in str(error)
-            raise self._broken("the JSON ends early" if early else f"not JSON: {error}") from error
+                records = self._decoder.decode(self._open + self._buffer)
+            else:
+                records = self._file.decode(self._header + self._buffer).records
+        except (msgspec.DecodeError, RecursionError) as error:
+            if "truncated" in str(error):
+                raise self._broken("the JSON ends early", "download the file again") from error
+            raise self._wrong_record(self._records_of_the_rest()) from None
+        return records
+
+    def _records_of_the_rest(self) -> bytes:
+        """Return the rest of the file as an object or array of records alone."""
+        if self._keyed or not self._header.startswith(b"{"):
+            return self._open + self._buffer
+        raw = msgspec.defstruct("_Raw", [("records", msgspec.Raw, msgspec.field(name=self._array))])
+        try:
+            return bytes(msgspec.json.decode(self._header + self._buffer, type=raw).records)  # type: ignore[attr-defined]
+        except (msgspec.DecodeError, RecursionError):
+            return self._open + self._buffer
 
     def _keyed_records(self, records: "Records[T]") -> Iterator[tuple[str, T]]:
         if isinstance(records, dict):
@@ -149,25 +173,66 @@ class _Reader(Generic[T]):
         self._done += len(records)
 
     def _wrong_record(self, piece: bytes) -> DataError:
-        """Return the error of the first record that has not the declared fields."""
+        """Return the error of the first record that cannot be decoded as declared."""
+        self._refuse_lines()
         try:
             raw = self._shape.decode(piece)
-        except (
-            msgspec.DecodeError
-        ) as error:  # wrong before the place where the JSON ends to be JSON
-            return self._broken(f"not JSON: {error}")
+        except (msgspec.DecodeError, RecursionError) as error:
+            # wrong before the place where the JSON ends to be JSON
+            return _undecodable(error, piece, self._after())
         for index, (key, value) in enumerate(raw.items() if self._keyed else enumerate(raw)):
+            name = key if self._keyed else self._done + index
             try:
                 self._record.decode(value)
-            except msgspec.ValidationError as error:
-                name = key if self._keyed else self._done + index
-                return DataError(
-                    f"unexpected record: {error}",
-                    where=f"{self._name}, record {name}",
-                    remedy="this is not the release's format, or the record was edited by hand",
-                )
-        return self._broken("records are not of the expected kind")
+            except (msgspec.DecodeError, RecursionError) as error:
+                return _undecodable(error, bytes(value), f"{self._name}, record {name}")
+        return self._broken("records are not of the expected kind", _OTHER_FILE)
 
-    def _broken(self, what: str) -> DataError:
+    def _refuse_lines(self) -> None:
+        """Check that the file is not in JSON Lines, a record a line without a list around them.
+
+        Raises:
+            DataError: If it is.
+        """
+        if self._done or not (self._header + self._buffer).startswith(b"{"):
+            return
+        start = self._header + self._buffer
+        while start.count(b"\n") < 2 and len(start) < _LARGEST and (block := self._read()):
+            start += block
+        first, _, rest = start.partition(b"\n")
+        following = rest.lstrip(_BLANKS).partition(b"\n")[0]
+        try:
+            for line in (first, following) if following else (first,):
+                self._record.decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            return
+        raise DataError(
+            "JSON Lines, a record a line, where one list of all records is wanted",
+            where=self._name,
+            remedy="put the records into a list, for example by `jq -s . FILE > NEW_FILE`",
+        )
+
+    def _broken(self, what: str, remedy: str = "download the file again") -> DataError:
+        return DataError(what, where=self._after(), remedy=remedy)
+
+    def _after(self) -> str:
         after = f"after record {self._done - 1}" if self._done else "before the first record"
-        return DataError(what, where=f"{self._name}, {after}", remedy="download the file again")
+        return f"{self._name}, {after}"
+
+
+def _undecodable(error: Exception, data: bytes, where: str) -> DataError:
+    """Return the error of a record, or of what should be some, that the decoder refused."""
+    if _NOT_UTF8 in str(error):
+        try:
+            data.decode()
+        except UnicodeDecodeError as wrong:
+            return not_utf8(wrong, where)
+    if isinstance(error, RecursionError):
+        return DataError(
+            "brackets inside brackets, deeper than any release has them",
+            where=where,
+            remedy="do not use this file; get the release from its source",
+        )
+    if isinstance(error, msgspec.ValidationError):
+        return DataError(f"unexpected record: {error}", where=where, remedy=_OTHER_FORMAT)
+    return DataError(f"not JSON: {error}", where=where, remedy=_MALFORMED)

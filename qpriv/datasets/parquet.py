@@ -15,7 +15,7 @@ from PIL import Image
 from qpriv.errors import DataError
 
 from .files import DataFile, DiskFile, refuse_broken_download
-from .sample import decode_image
+from .images import decode_image
 from .shards import one_series, parquet_shards
 from .tree import FileTree
 

@@ -1,6 +1,5 @@
 """`VQASample`: one question about one image, whatever release it came from."""
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,11 +8,12 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from qpriv.errors import DataError
 
-from .files import refuse_broken_download, unopened
+from .files import open_regular
+from .images import decode_image
 
 Box = tuple[int, int, int, int]
 """Left, top, right, bottom in pixels of the stored image; right and bottom are exclusive."""
@@ -57,16 +57,13 @@ class FileImage:
     path: Path
 
     def load(self) -> Image.Image:
-        """Return the image in mode RGB, 16-bit grey scaled to 8 bits.
+        """Return the image in mode RGB, upright; see `decode_image`.
 
         Raises:
             DataError: If the file is missing or not an image.
         """
-        try:
-            data = self.path.read_bytes()
-        except OSError as error:
-            raise unopened(error, str(self.path)) from error
-        return decode_image(data, str(self.path))
+        with open_regular(self.path) as file:
+            return decode_image(file, str(self.path))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,45 +106,6 @@ class MissingImage:
             where=self.where,
             remedy="unpack the rest of the release, or set `missing_images: drop`",
         )
-
-
-def decode_image(data: bytes, where: str) -> Image.Image:
-    """Return encoded bytes as an RGB image.
-
-    Args:
-        data: A whole image file.
-        where: Its name, for messages.
-
-    Raises:
-        DataError: If they are not an image; says so where it is a web page or a pointer.
-    """
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            return to_rgb(image)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, OverflowError) as error:
-        refuse_broken_download(data[:512], where)
-        raise DataError(
-            f"not a readable image: {error}", where=where, remedy="download it again"
-        ) from error
-    except Image.DecompressionBombError as error:
-        raise DataError(str(error), where=where, remedy="remove it, it may be an attack") from error
-
-
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Return an 8-bit RGB copy of an image in any Pillow mode.
-
-    Transparency is laid on white; 16-bit grey keeps its upper eight bits, where plain
-    `convert` would clip everything above 255 to white.
-    """
-    if image.mode.startswith(("I;16", "I")):
-        grey = np.asarray(image).astype(np.int64)
-        shift = 8 if grey.max(initial=0) > 255 else 0
-        return Image.fromarray((grey >> shift).clip(0, 255).astype(np.uint8)).convert("RGB")
-    if image.mode in {"RGBA", "LA", "PA"} or "transparency" in image.info:
-        layer = image.convert("RGBA")
-        ground = Image.new("RGBA", layer.size, (255, 255, 255, 255))
-        return Image.alpha_composite(ground, layer).convert("RGB")
-    return image.convert("RGB")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

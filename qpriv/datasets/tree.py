@@ -11,6 +11,7 @@ from qpriv.errors import DataError
 from .files import (
     DataFile,
     DiskFile,
+    UnreadableArchiveError,
     ZipMember,
     relative_name,
     same_content,
@@ -36,7 +37,8 @@ class FileTree:
 
     An archive's members appear as if it had been unpacked where it lies, or into a folder of its
     own name where some of them lie there already; a file that is there unpacked as well is
-    preferred. Names are relative and `canonical`.
+    preferred. Names are relative and `canonical`. A damaged archive below the root is left out, and
+    named where something is missing.
 
     Args:
         root: A folder, or one ``.zip`` file.
@@ -44,8 +46,8 @@ class FileTree:
             among files.
 
     Raises:
-        DataError: If the root is missing or may not be read, or an archive is damaged or has a
-            member whose path would leave the folder it is unpacked in.
+        DataError: If the root is missing, may not be read or is a damaged archive, or an archive
+            has a member whose path would leave the folder it is unpacked in.
     """
 
     def __init__(self, root: str | Path, report: DataReport | None = None) -> None:
@@ -54,6 +56,8 @@ class FileTree:
         self._files: dict[str, str | ZipMember] = {}  # on disk: the path as the disk spells it
         self._others: dict[str, list[str | ZipMember]] = {}  # more files of a name already taken
         self._walk = Walk()
+        self.left_out: list[DataError] = []
+        """Archives below the root that cannot be read."""
         if _is_file(self.root):
             _check_archive(self.root)
             self._mount(self.root, "")
@@ -64,7 +68,12 @@ class FileTree:
         for path in self._walk.files:
             self._add(canonical(path), path)
         for path in sorted(path for path in self._walk.files if path.lower().endswith(".zip")):
-            self._mount(self.root / path, canonical(path))
+            try:
+                self._mount(self.root / path, canonical(path))
+            except UnreadableArchiveError as error:
+                self.left_out.append(error)
+                self._walk.unread[path] = f"is left out: {error.what}"
+                self.report.note(f"{path} is left out: {error.what}")
 
     @property
     def unread(self) -> dict[str, str]:
@@ -285,13 +294,13 @@ def _ends(path: str, name: str) -> bool:
 
 
 def _is_file(root: Path) -> bool:
-    """Return whether a root is a file.
+    """Return whether a root is a file, of whatever kind.
 
     Raises:
         DataError: If it is not there, or may not be read.
     """
     try:
-        return stat.S_ISREG(root.stat().st_mode)
+        return not stat.S_ISDIR(root.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
         raise DataError("no such folder or archive", where=str(root), remedy="check root") from None
     except OSError as error:

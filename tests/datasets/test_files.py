@@ -8,8 +8,9 @@ from PIL import Image
 
 from qpriv.datasets.files import DiskFile, open_data
 from qpriv.datasets.pickles import NUMPY_ARRAY, load_pickle
+from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import FileImage
-from qpriv.datasets.tree import FileTree
+from qpriv.datasets.tree import FileTree, MissingFileError
 from qpriv.errors import DataError
 from tests.data import pictures
 
@@ -56,15 +57,53 @@ def test_archive_members_are_read_by_offset_and_checked(tmp_path, method):
         FileTree(path).get("x/1.png").read()
 
 
-def test_a_truncated_or_false_archive_is_one_error(tmp_path):
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lambda data: data[:-40], "not a readable zip archive"),
+        (lambda data: b"<html>quota</html>", "web page"),
+        (lambda data: b"", "empty"),
+    ],
+)
+def test_a_damaged_archive_stops_only_who_needs_it(tmp_path, break_it, message):
     write_zip(tmp_path / "a.zip", {"x": b"x" * 999})
-    data = (tmp_path / "a.zip").read_bytes()
-    (tmp_path / "a.zip").write_bytes(data[:-40])
-    with pytest.raises(DataError, match=r"not a readable zip archive.*download"):
-        FileTree(tmp_path)
-    (tmp_path / "a.zip").write_bytes(b"<html>quota</html>")
-    with pytest.raises(DataError, match="web page"):
-        FileTree(tmp_path)
+    (tmp_path / "a.zip").write_bytes(break_it((tmp_path / "a.zip").read_bytes()))
+    with pytest.raises(DataError, match=message):
+        FileTree(tmp_path / "a.zip")  # named itself
+    pictures.save(tmp_path / "1.jpg", 1)
+    tree = FileTree(tmp_path, report := DataReport("SLAKE", "train"))
+    assert tree.images().source("1.jpg", "here").load().size == (12, 10)
+    assert "a.zip is left out" in report.notes[0] and message in report.notes[0]
+    with pytest.raises(MissingFileError, match=rf"no file x; a\.zip is left out: .*{message}"):
+        tree.require("x", remedy="unpack it")
+    with pytest.raises(DataError, match=rf"other\.jpg.*a\.zip is left out: .*{message}"):
+        tree.images().source("other.jpg", "here").load()
+    (tmp_path / "1.jpg").unlink()
+    with pytest.raises(DataError, match=message):  # no picture anywhere: the archive is needed
+        FileTree(tmp_path).images().source("2.jpg", "here")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda info: setattr(info, "header_offset", 10**6), "ends before"),
+        (lambda info: setattr(info, "header_offset", 3), "points to no member"),
+        (lambda info: setattr(info, "flag_bits", 1), "encrypted"),
+        (lambda info: setattr(info, "compress_type", 98), "unusual method"),
+    ],
+)
+def test_a_member_that_cannot_be_unpacked_stops_only_who_needs_it(tmp_path, change, message):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("good.json", "[]")
+        archive.writestr("bad.json", "[]")
+        change(archive.getinfo("bad.json"))  # as the table of contents says, written on closing
+    tree = FileTree(tmp_path)
+    assert tree.require("good.json", remedy="").read() == b"[]"
+    bad = tree.require("bad.json", remedy="")
+    with pytest.raises(DataError, match=rf"{message}.*a\.zip/bad\.json.*download"):
+        bad.read()
+    with pytest.raises(DataError, match=message):
+        open_data(bad)
 
 
 def test_folders_behind_links_are_read_once(tmp_path):

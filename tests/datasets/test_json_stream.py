@@ -97,3 +97,57 @@ def test_a_few_blocks_are_in_memory_at_a_time(monkeypatch, tmp_path):
     tracemalloc.stop()
     assert count == 20_000
     assert peak < 20 * (1 << 16) < path.stat().st_size
+
+
+def said(data, record=Record, **options):
+    with pytest.raises(DataError) as caught:
+        list(iter_records(Memory(data), record, **options))
+    assert caught.value.remedy and "download" not in caught.value.remedy
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le"])
+def test_other_encodings_are_named(encoding):
+    data = json.dumps([{"q": "é", "n": 1}] * 9, ensure_ascii=False).encode(encoding)
+    assert encoding[:6].upper() in (told := said(data)) and "iconv -f" in told
+
+
+@pytest.mark.parametrize("array", [None, "rows"])
+@pytest.mark.parametrize("wrong", [0, 25, 39])
+def test_latin_1_is_named_with_the_record(array, wrong):
+    rows = [{"q": "café" if number == wrong else "cafe"} for number in range(40)]
+    content = {"info": "", "rows": rows, "license": []} if array else rows
+    data = json.dumps(content, ensure_ascii=False).encode("latin-1")
+    told = said(data, array=array)
+    assert "byte 0xe9, in Latin-1 'é'" in told and f"memory.json, record {wrong}" in told
+    assert "iconv -f LATIN1" in told
+
+
+def test_a_byte_order_mark_is_passed_over():
+    rows = [{"q": "a"}, {"q": "b"}]
+    for content, array in ((rows, None), ({"k": rows[0]}, None), ({"rows": rows}, "rows")):
+        data = json.dumps(content).encode("utf-8-sig")
+        assert next(iter_records(Memory(data), Record, array=array))[1].q == "a"
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+@pytest.mark.parametrize("array", [None, "rows"])
+def test_json_lines_are_recognised(count, array):
+    data = b"\n".join(json.dumps(row).encode() for row in records(count, random.Random(0)))
+    assert "JSON Lines" in said(data, array=array)
+
+
+@pytest.mark.parametrize("depth", [2_000])
+def test_brackets_in_brackets_are_one_error(depth):
+    for deep in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, "[" * depth):
+        for start in ('[{"q": "a", "n": ', '[{"q": "a"}, {"x": ', "["):
+            with pytest.raises(DataError, match=r"memory\.json"):
+                list(iter_records(Memory(f"{start}{deep}}}]".encode()), Record))
+
+
+def test_what_follows_the_records_may_hold_any_brackets():
+    more = [[number] for number in range(500)]
+    data = json.dumps({"rows": [{"q": "a"}], "more": more, "last": {"a": [more]}}).encode()
+    assert [record.q for _, record in iter_records(Memory(data), Record, array="rows")] == ["a"]
+    with pytest.raises(DataError, match="memory"):
+        list(iter_records(Memory(data[:-1] + b"]" * 5000), Record, array="rows"))

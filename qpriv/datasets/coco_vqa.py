@@ -40,8 +40,8 @@ class _Annotation(msgspec.Struct, gc=False):
     multiple_choice_answer: str | None = None
 
 
-class _MirrorRow(_Annotation, gc=False):
-    question: str = msgspec.field(default_factory=str)
+class _MirrorRow(_Annotation, kw_only=True, gc=False):
+    question: str
     image_id: int | str | None = None
 
 

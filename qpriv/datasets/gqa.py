@@ -116,7 +116,7 @@ def _parquet_rows(
 ) -> Iterator[tuple[str, _Question]]:
     for file in files:
         report.files += (file.name,)
-        for _, _, question in iter_rows(file, _Question):
+        for _, _, question in iter_rows(file, _Question, image=None):
             report.read += 1
             if _is_due(question, split, report):
                 yield question.imageId, question

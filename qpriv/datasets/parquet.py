@@ -12,17 +12,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from qpriv.errors import DataError
+from qpriv.errors import DataError, reason
 
 from .files import DataFile, DiskFile, refuse_broken_download
 from .images import decode_image
 from .shards import one_series, parquet_shards
 from .tree import FileTree
+from .unpacking import largest, too_large
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 # how pyarrow stumbles over damaged files; a string that is no UTF-8 is a ValueError
-_BROKEN = (pa.ArrowException, OSError, ValueError, LookupError, MemoryError)
+_BROKEN = (
+    pa.ArrowException, OSError, ValueError, LookupError, MemoryError, ArithmeticError, TypeError,
+    RuntimeError,
+)  # fmt: skip
 _ROWS = 1024  # rows decoded at a time
 _GROUPS_HELD = 2  # row groups whose images a process keeps
 
@@ -42,20 +46,36 @@ class ParquetImage:
         Raises:
             DataError: If the cell holds no image.
         """
-        return decode_image(
-            self.data(), f"{self.file.name}, row group {self.group}, row {self.row}"
-        )
+        return decode_image(self.data(), _place(self.file, self.group, self.row))
 
     def data(self) -> bytes:
         """Return the encoded image.
 
         Raises:
-            DataError: If the file is damaged there.
+            DataError: If the file is damaged there, or the cell holds no picture.
         """
-        try:
-            return _bytes(_column(self.file, self.group, self.column)[self.row].as_py())
-        except _BROKEN as error:
-            raise _damaged(self.file, error) from error
+        held = cell(self.file, self.group, self.row, self.column)
+        data = held.get("bytes") if isinstance(held, dict) else held
+        if isinstance(data, bytes) and data:
+            return data
+        path = held.get("path") if isinstance(held, dict) else None
+        raise DataError(
+            f"no picture in the cell, only the path {path!r}" if path else "no picture in the cell",
+            where=_place(self.file, self.group, self.row),
+            remedy="save the mirror with its pictures embedded, or take its next version",
+        )
+
+
+def cell(file: DataFile, group: int, row: int, column: str) -> Any:  # noqa: ANN401
+    """Return what a cell holds, as plain types.
+
+    Raises:
+        DataError: If the file is damaged there.
+    """
+    try:
+        return _column(file, group, column)[row].as_py()
+    except _BROKEN as error:
+        raise _damaged(file, error) from error
 
 
 def mirror_files(tree: FileTree, *stems: str, unless: Sequence[str] = ()) -> list[DataFile]:
@@ -81,21 +101,26 @@ def _has_no_rows(file: DataFile) -> bool:
     return not open_parquet(file).metadata.num_rows
 
 
-def iter_rows(file: DataFile, row: type[T]) -> Iterator[tuple[int, int, T]]:
+def iter_rows(
+    file: DataFile, row: type[T], image: str | None = "image"
+) -> Iterator[tuple[int, int, T]]:
     """Yield row group, row in it, and the row as a struct; images stay in the file.
 
     Args:
         file: A parquet file.
         row: A `msgspec.Struct`, whose field names are the columns that are read. Columns whose
             fields have defaults may be absent.
+        image: The column of the images, which must be there; None where there need be none.
 
     Raises:
-        DataError: If the file is broken, or lacks a column; names both.
+        DataError: If the file is broken, lacks a column, or a row has other types; names the file
+            and the column or row.
     """
     parquet = open_parquet(file)
     present = set(parquet.schema_arrow.names)
     fields = msgspec.structs.fields(row)
-    if missing := [field.name for field in fields if field.required and field.name not in present]:
+    wanted = [field.name for field in fields if field.required] + ([image] if image else [])
+    if missing := [name for name in wanted if name not in present]:
         raise DataError(
             f"no column {', '.join(missing)}",
             where=file.name,
@@ -106,7 +131,7 @@ def iter_rows(file: DataFile, row: type[T]) -> Iterator[tuple[int, int, T]]:
         index = 0
         for rows in _batches(parquet, file, group, columns):
             for values in rows:
-                yield group, index, _convert(values, row, f"{file.name}, row {index}")
+                yield group, index, _convert(values, row, _place(file, group, index))
                 index += 1
 
 
@@ -133,6 +158,7 @@ def open_parquet(file: DataFile) -> pq.ParquetFile:
 def _batches(
     parquet: pq.ParquetFile, file: DataFile, group: int, columns: Sequence[str]
 ) -> Iterator[list[dict[str, Any]]]:
+    _check_size(parquet, file, group, columns)
     try:
         for batch in parquet.iter_batches(_ROWS, row_groups=[group], columns=columns):
             yield batch.to_pylist()
@@ -142,25 +168,43 @@ def _batches(
 
 @lru_cache(maxsize=_GROUPS_HELD)
 def _column(file: DataFile, group: int, column: str) -> pa.ChunkedArray:
+    parquet = open_parquet(file)
+    _check_size(parquet, file, group, [column])
     try:
-        return open_parquet(file).read_row_group(group, columns=[column]).column(0)
+        return parquet.read_row_group(group, columns=[column]).column(0)
     except _BROKEN as error:
         raise _damaged(file, error) from error
 
 
-def _bytes(cell: Any) -> bytes:  # noqa: ANN401
-    data = cell.get("bytes") if isinstance(cell, dict) else cell
-    return data if isinstance(data, bytes) else b""
+def _check_size(
+    parquet: pq.ParquetFile, file: DataFile, group: int, columns: Sequence[str]
+) -> None:
+    """Check that columns of a row group do not unpack to more than the limit.
+
+    Raises:
+        DataError: If one does.
+    """
+    chunks = parquet.metadata.row_group(group)
+    for chunk in map(chunks.column, range(chunks.num_columns)):
+        limit = largest(chunk.total_compressed_size)
+        if chunk.path_in_schema.split(".")[0] in columns and chunk.total_uncompressed_size > limit:
+            raise too_large(f"{file.name}, row group {group}, {chunk.path_in_schema}", limit)
 
 
 def _convert(values: dict[str, Any], row: type[T], where: str) -> T:
     try:
-        return msgspec.convert(values, row, strict=False)
+        return msgspec.convert(values, row)
     except msgspec.ValidationError as error:
-        raise DataError(f"unexpected row: {error}", where=where) from error
+        raise DataError(
+            f"unexpected row: {error}", where=where, remedy="expected a mirror of this set"
+        ) from error
+
+
+def _place(file: DataFile, group: int, row: int) -> str:
+    return f"{file.name}, row group {group}, row {row}"
 
 
 def _damaged(file: DataFile, error: Exception) -> DataError:
     return DataError(
-        f"not a readable parquet file: {error}", where=file.name, remedy="download it again"
+        f"not a readable parquet file: {reason(error)}", where=file.name, remedy="download it again"
     )

@@ -2,6 +2,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from qpriv.datasets import unpacking
 from qpriv.datasets.path_vqa import PathVQA
 from qpriv.datasets.vqav2 import VQAv2
 from qpriv.errors import DataError
@@ -71,3 +72,54 @@ def test_null_answers_of_a_test_split_are_no_answers(tmp_path):
     dataset = VQAv2(vqav2.write_mirror(tmp_path), "test-dev")
     assert [sample.answers for sample in dataset.samples] == [(), ()]
     assert dataset.report.kept == dataset.report.read == 2
+
+
+def test_a_mirror_without_pictures_is_told_by_the_column(file):
+    pq.write_table(pq.read_table(file).drop_columns(["image"]), file)
+    with pytest.raises(DataError, match=r"no column image .*answer, question"):
+        PathVQA(file.parents[1], "train")
+
+
+@pytest.mark.parametrize(
+    ("image", "told"),
+    [
+        (None, "no picture in the cell"),
+        ({"bytes": None, "path": "a/1.jpg"}, "only the path 'a/1.jpg'"),
+        ({"bytes": b"", "path": None}, "no picture in the cell"),
+    ],
+)
+def test_a_cell_without_a_picture_says_so(tmp_path, image, told):
+    rows = vqav2.write_mirror(tmp_path) / "data/validation-00000-of-00001.parquet"
+    table = pq.read_table(rows).to_pylist()
+    table[0]["image"] = image
+    pq.write_table(pa.Table.from_pylist(table), rows)
+    with pytest.raises(DataError, match=rf"{told} \(in .*row group 0, row 0\): .*embedded"):
+        VQAv2(tmp_path, "val")[0].image.load()
+
+
+@pytest.mark.parametrize("column", ["question", "answer"])
+def test_a_null_in_a_row_is_an_error_with_its_place(file, column):
+    rows = pq.read_table(file).to_pylist()
+    rows[1][column] = None
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    with pytest.raises(DataError, match=r"got `null`.*row group 0, row 1"):
+        PathVQA(file.parents[1], "train")
+
+
+def test_numbers_do_not_become_questions(file):
+    table = pq.read_table(file)
+    place = table.schema.get_field_index("question")
+    numbers = pa.array(list(range(table.num_rows)))
+    pq.write_table(table.set_column(place, "question", numbers), file)
+    with pytest.raises(DataError, match="Expected `str`, got `int`"):
+        PathVQA(file.parents[1], "train")
+
+
+def test_a_column_that_unpacks_to_more_than_the_limit_is_refused(file, monkeypatch):
+    rows = pq.read_table(file).to_pylist()
+    rows[0]["question"] = "x" * 3_000_000
+    pq.write_table(pa.Table.from_pylist(rows), file, compression="zstd", use_dictionary=False)
+    assert len(PathVQA(file.parents[1], "train")) > 0
+    monkeypatch.setattr(unpacking, "_FLOOR", 1 << 20)
+    with pytest.raises(DataError, match=r"more than \d+ bytes.*row group 0, question"):
+        PathVQA(file.parents[1], "train")

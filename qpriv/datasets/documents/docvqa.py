@@ -7,19 +7,32 @@ https://rrc.cvc.uab.es/?ch=17; 39,463 / 5,349 / 5,188 questions on 10,194 / 1,28
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.files import DataFile
+from qpriv.datasets.json_stream import iter_records
 from qpriv.datasets.parquet import mirror_files
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tree import FileTree
 
 from .docvqa_parquet import read_parquet
-from .reading import PageFiles, answer_type, finished, kept_records, read_records, required
+from .reading import Answers, PageFiles, answer_type, finished, kept_records, question_types
 
 DocumentSplit = Literal["train", "val", "test"]
 
 _MIRROR = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
+
+
+class _Record(msgspec.Struct, gc=False):
+    questionId: int | str
+    image: str
+    question: str | None = None
+    answers: Answers = None
+    question_types: list[str] | str | None = None
+    docId: int | str | None = None
+    ucsf_document_id: str | None = None
 
 
 class DocVQA(VQADataset):
@@ -47,24 +60,24 @@ class DocVQA(VQADataset):
         self, file: DataFile, pages: PageFiles, split: str, report: DataReport
     ) -> list[VQASample]:
         samples = []
-        for record, answers in kept_records(read_records(file), report, split != "test"):
-            qid = str(required(record, "questionId", file.name))
-            image = str(required(record, "image", file.name))
-            page = image.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+        records = iter_records(file, _Record, array="data")
+        for _, record, answers in kept_records(records, report, split != "test"):
+            page = record.image.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+            document = page if record.docId is None else str(record.docId)
             samples.append(
                 VQASample(
                     dataset=self.name,
                     split=split,
-                    qid=qid,
+                    qid=str(record.questionId),
                     image_id=page,
-                    group_id=str(record.get("ucsf_document_id", record.get("docId", page))),
-                    image=pages.image(image, f"{file.name}, question {qid}"),
-                    question=str(record["question"]),
+                    group_id=record.ucsf_document_id or document,
+                    image=pages.image(record.image, f"{file.name}, question {record.questionId}"),
+                    question=record.question or "",
                     answer=answers[0] if answers else "",
                     answers=answers,
                     answer_type=answer_type(answers),
                     meta={
-                        "question_type": "+".join(record.get("question_types") or ()) or None,
+                        "question_type": question_types(record.question_types),
                         "text": pages.text(page),
                     },
                 )

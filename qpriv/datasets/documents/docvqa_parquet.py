@@ -6,31 +6,30 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import msgspec
-import pyarrow as pa
 
 from qpriv.datasets.files import DataFile
-from qpriv.datasets.parquet import ParquetImage, iter_rows, open_parquet
+from qpriv.datasets.parquet import ParquetImage, cell, iter_rows, open_parquet
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import VQASample
+from qpriv.errors import DataError
 
 from .ocr import parse_ocr_document
 from .page import PageText
-from .reading import answer_type
+from .reading import Answers, answer_type, kept_records, question_types
 
 OCR_COLUMN = "ocr_results"
 
 
 class _Row(msgspec.Struct):
     questionId: str | int
-    question: str
-    question_types: list[str] | None = None
+    question: str | None
+    question_types: list[str] | str | None = None
     docId: str | int | None = None
     ucsf_document_id: str | None = None
     ucsf_document_page_no: str | int | None = None
-    answers: list[str] | None = None
+    answers: Answers = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +47,10 @@ class ParquetText:
             DataError: If the cell holds no OCR output.
         """
         where = f"{self.file.name}, row group {self.group}, row {self.row}"
-        cell = _column(self.file, self.group)[self.row].as_py()
-        return parse_ocr_document(cell, where)[0]
-
-
-@lru_cache(maxsize=2)
-def _column(file: DataFile, group: int) -> pa.ChunkedArray:
-    return open_parquet(file).read_row_group(group, columns=[OCR_COLUMN]).column(0)
+        pages = parse_ocr_document(cell(self.file, self.group, self.row, OCR_COLUMN), where)
+        if not pages:
+            raise DataError("no page in the cell", where=where, remedy="take the next version")
+        return pages[0]
 
 
 def read_parquet(
@@ -64,13 +60,8 @@ def read_parquet(
     samples = []
     for file in files:
         with_text = OCR_COLUMN in open_parquet(file).schema_arrow.names
-        for group, number, row in iter_rows(file, _Row):
-            report.read += 1
-            answers = tuple(answer for answer in row.answers or () if answer.strip())
-            if split != "test" and not answers:
-                report.empty_golds += 1
-                report.drop("no gold answer")
-                continue
+        rows = (((group, number), row) for group, number, row in iter_rows(file, _Row))
+        for (group, number), row, answers in kept_records(rows, report, split != "test"):
             text = ParquetText(file, group, number) if with_text else None
             image = ParquetImage(file, group, number)
             samples.append(_sample(row, answers, dataset, split, image, text))
@@ -85,7 +76,8 @@ def _sample(
     image: ParquetImage,
     text: ParquetText | None,
 ) -> VQASample:
-    document = str(row.ucsf_document_id or row.docId or row.questionId)
+    number = row.questionId if row.docId is None else row.docId
+    document = row.ucsf_document_id or str(number)
     page = f"{document}_{row.ucsf_document_page_no}" if row.ucsf_document_page_no else document
     return VQASample(
         dataset=dataset,
@@ -94,9 +86,9 @@ def _sample(
         image_id=page,
         group_id=document,
         image=image,
-        question=row.question,
+        question=row.question or "",
         answer=answers[0] if answers else "",
         answers=answers,
         answer_type=answer_type(answers),
-        meta={"question_type": "+".join(row.question_types or ()) or None, "text": text},
+        meta={"question_type": question_types(row.question_types), "text": text},
     )

@@ -4,65 +4,119 @@ A pickle can run any program while it is loaded, and NumPy's object arrays are p
 loaded only where `allow_pickle` says so; `convert_imdb` turns one into JSON, once and for all.
 """
 
-import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from qpriv.datasets.base import VQADataset
+from qpriv.datasets.files import DiskFile, open_regular
+from qpriv.datasets.json_stream import iter_records
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tree import FileTree
-from qpriv.errors import DataError
+from qpriv.errors import DataError, reason
 
 from .page import KnownText, PageText, Word, quad_of
-from .reading import PageFiles, Record, answer_type, finished, kept_records, required
+from .reading import Answers, PageFiles, answer_type, finished, kept_records
 
 _SCALE = 10_000
 """Side of the square in which normalised boxes are kept; scaled to the image when it is read."""
 
+_FARTHEST = 10
+"""Page widths and heights within which a box may lie; detectors overshoot the page by a little."""
 
-def load_imdb(path: Path, allow_pickle: bool) -> list[Record]:
-    """Return the records of an imdb file, its header left out.
+
+class Record(msgspec.Struct, gc=False):
+    """A question of an imdb file."""
+
+    question_id: int | str
+    image_name: str
+    question: str | None = None
+    answers: Answers = None
+    set_name: str | None = None
+    ocr_tokens: list[str] | None = None
+    ocr_normalized_boxes: list[tuple[float, float, float, float]] | None = None
+
+
+_FIELDS = tuple(field.name for field in msgspec.structs.fields(Record))
+
+
+def load_imdb(path: Path, allow_pickle: bool) -> Iterator[tuple[str, Record]]:
+    """Yield the records of an imdb file with their places in it, its header left out.
 
     Args:
         path: A ``.npy`` file, or the ``.json`` that `convert_imdb` made of it.
         allow_pickle: Load the pickle inside a ``.npy`` file, trusting where it came from.
 
     Raises:
-        DataError: If it is a pickle and that is not allowed, or is no imdb file.
+        DataError: If it is a pickle and that is not allowed, is no imdb file, or a record has not
+            the fields of one; names the file and the record.
     """
     if path.suffix == ".json":
-        records: list[Record] = json.loads(path.read_bytes())
-        return records
+        yield from iter_records(DiskFile(path), Record)
+        return
     if not allow_pickle:
         raise DataError(
             "a pickle, which can run any program when it is loaded",
             where=str(path),
-            remedy="set allow_pickle: true if you trust its source, or convert it elsewhere",
+            remedy="if you trust its source, turn it into JSON by "
+            "`qpriv.datasets.documents.imdb.convert_imdb`, or pass allow_pickle=True",
         )
-    try:
-        content = np.load(path, allow_pickle=True)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"not a NumPy file: {error}", where=str(path)) from error
-    rows = [row for row in content.ravel().tolist() if isinstance(row, Mapping)]
-    questions = [row for row in rows if "question" in row]
+    questions = 0
+    for number, row in enumerate(_rows(path)):
+        if number == 0 and not (isinstance(row, Mapping) and "question" in row):
+            continue  # the header
+        questions += 1
+        plain: object = row
+        if isinstance(row, Mapping):
+            plain = {name: _plain(row[name]) for name in _FIELDS if name in row}
+        try:
+            yield str(number), msgspec.convert(plain, Record)
+        except msgspec.ValidationError as error:
+            raise DataError(
+                f"unexpected record: {error}",
+                where=f"{path}, record {number}",
+                remedy="this is not the release's format",
+            ) from error
     if not questions:
         raise DataError("no questions inside", where=str(path), remedy="use an imdb file")
-    return questions
+
+
+def _rows(path: Path) -> list[object]:
+    """Return what the array in a NumPy pickle holds."""
+    try:
+        with open_regular(path) as file:
+            content = np.load(file, allow_pickle=True)
+    except DataError:
+        raise
+    except Exception as error:  # unpickling damaged bytes can end in any error
+        raise DataError(
+            f"not a NumPy file: {reason(error)}", where=str(path), remedy="download it again"
+        ) from error
+    if not isinstance(content, np.ndarray):
+        raise DataError(
+            "an archive of arrays, not one array", where=str(path), remedy="use an imdb file"
+        )
+    rows: list[object] = content.ravel().tolist()
+    return rows
 
 
 def convert_imdb(source: Path, target: Path) -> int:
     """Turn a trusted imdb file into JSON and return the number of its questions."""
-    records = load_imdb(source, allow_pickle=True)
-    target.write_text(json.dumps(records, default=_plain), encoding="utf-8")
+    records = [record for _, record in load_imdb(source, allow_pickle=True)]
+    target.write_bytes(msgspec.json.encode(records))
     return len(records)
 
 
-def _plain(value: object) -> object:
-    """Return a NumPy array or number as what JSON knows."""
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a value with lists in place of NumPy arrays, and numbers in place of NumPy's."""
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 class PFLDocVQA(VQADataset):
@@ -86,41 +140,58 @@ class PFLDocVQA(VQADataset):
         pages, samples = PageFiles(FileTree(root, report)), list[VQASample]()
         for file in files:
             records = load_imdb(file, allow_pickle)
-            for record, answers in kept_records(records, report, answered=split != "test"):
-                samples.append(self._sample(record, answers, pages, str(file)))
+            for place, record, answers in kept_records(records, report, answered=split != "test"):
+                where = f"{file}, record {place}"
+                samples.append(self._sample(record, split, answers, pages, where))
         super().__init__(split, *finished(samples, report, map(str, files)))
 
     def _sample(
-        self, record: Record, answers: tuple[str, ...], pages: PageFiles, where: str
+        self,
+        record: Record,
+        split: str,
+        answers: tuple[str, ...],
+        pages: PageFiles,
+        where: str,
     ) -> VQASample:
-        name = str(required(record, "image_name", where))
-        provider = name.rsplit("/", 1)[-1].split("_")[0]
+        provider = record.image_name.rsplit("/", 1)[-1].split("_")[0]
         return VQASample(
             dataset=self.name,
-            split=self._split_of(record),
-            qid=str(required(record, "question_id", where)),
-            image_id=name,
+            split=record.set_name or split,
+            qid=str(record.question_id),
+            image_id=record.image_name,
             group_id=provider,
-            image=pages.image(name, where),
-            question=str(record["question"]),
+            image=pages.image(record.image_name, where),
+            question=record.question or "",
             answer=answers[0] if answers else "",
             answers=answers,
             answer_type=answer_type(answers),
-            meta={"provider": provider, "text": _text(record)},
+            meta={"provider": provider, "text": _text(record, where)},
         )
 
-    @staticmethod
-    def _split_of(record: Record) -> str:
-        return str(record.get("set_name", "train"))
 
+def _text(record: Record, where: str) -> KnownText | None:
+    """Return the words inside a record; their boxes are shares of the page.
 
-def _text(record: Record) -> KnownText | None:
-    """Return the words inside a record; their boxes are shares of the page."""
-    tokens, boxes = record.get("ocr_tokens"), record.get("ocr_normalized_boxes")
+    Raises:
+        DataError: If there are not as many boxes as words, or a box is not on the page.
+    """
+    tokens, boxes = record.ocr_tokens, record.ocr_normalized_boxes
     if tokens is None or boxes is None:
         return None
+    if len(tokens) != len(boxes):
+        raise DataError(
+            f"{len(tokens)} words and {len(boxes)} boxes",
+            where=where,
+            remedy="convert the file anew, or take the release's",
+        )
     words = []
-    for token, box in zip(tokens, np.asarray(boxes, dtype=float).reshape(-1, 4), strict=True):
-        left, top, right, bottom = (round(float(share) * _SCALE) for share in box)
-        words.append(Word(str(token), quad_of((left, top, right, bottom))))
+    for token, box in zip(tokens, boxes, strict=True):
+        if not all(math.isfinite(share) and abs(share) <= _FARTHEST for share in box):
+            raise DataError(
+                f"the box of {token!r} is no share of a page: {box}",
+                where=where,
+                remedy="boxes are left, top, right and bottom in shares of the page, 0 to 1",
+            )
+        left, top, right, bottom = (round(share * _SCALE) for share in box)
+        words.append(Word(token, quad_of((left, top, right, bottom))))
     return KnownText(PageText(_SCALE, _SCALE, tuple(words)))

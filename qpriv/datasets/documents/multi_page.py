@@ -4,24 +4,47 @@ The models of this suite see one page. They are given the page that holds the an
 are named in ``meta["pages"]``, since an answer must be erased on all of them.
 """
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from qpriv.datasets.base import VQADataset
+from qpriv.datasets.json_stream import iter_records
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tree import FileTree
 
 from .docvqa import DocumentSplit
-from .reading import (
-    PageFiles,
-    Record,
-    answer_type,
-    answers_of,
-    finished,
-    kept_records,
-    read_records,
-    required,
-)
+from .reading import Answers, PageFiles, accepted, answer_type, finished, kept_records
+
+
+class _Page(msgspec.Struct, gc=False):
+    """A question about one of several pages, in MP-DocVQA."""
+
+    questionId: int | str
+    doc_id: int | str
+    page_ids: list[str]
+    question: str | None = None
+    answers: Answers = None
+    answer_page_idx: int | None = None
+
+
+class _Box(msgspec.Struct, gc=False):
+    page: int
+
+
+class _Document(msgspec.Struct, gc=False):
+    """A question about a document, in DUDE."""
+
+    questionId: int | str
+    docId: int | str
+    question: str | None = None
+    answers: Answers = None
+    answers_variants: Answers = None
+    answer_type: str | None = None
+    answers_page_bounding_boxes: list[list[_Box] | None] | None = None
+    data_split: str | None = None
 
 
 class MPDocVQA(VQADataset):
@@ -38,22 +61,22 @@ class MPDocVQA(VQADataset):
         tree = FileTree(root, report)
         file = tree.require(f"{split}.json", remedy="root is the folder with the question files")
         pages, samples = PageFiles(tree), list[VQASample]()
-        for record, answers in kept_records(read_records(file), report, split != "test"):
-            qid = str(required(record, "questionId", file.name))
-            names = [str(name) for name in required(record, "page_ids", file.name)]
-            number = int(record.get("answer_page_idx") or 0)
+        records = iter_records(file, _Page, array="data")
+        for _, record, answers in kept_records(records, report, split != "test"):
+            names, number = record.page_ids, record.answer_page_idx or 0
             if not 0 <= number < len(names):
                 report.drop("answer page outside the document")
                 continue
+            where = f"{file.name}, question {record.questionId}"
             samples.append(
                 VQASample(
                     dataset=self.name,
                     split=split,
-                    qid=qid,
+                    qid=str(record.questionId),
                     image_id=names[number],
-                    group_id=str(required(record, "doc_id", file.name)),
-                    image=pages.image(names[number], f"{file.name}, question {qid}"),
-                    question=str(record["question"]),
+                    group_id=str(record.doc_id),
+                    image=pages.image(names[number], where),
+                    question=record.question or "",
                     answer=answers[0] if answers else "",
                     answers=answers,
                     answer_type=answer_type(answers),
@@ -84,54 +107,66 @@ class DUDE(VQADataset):
             remedy="root is the folder that holds *DUDE*gt*.json",
         )
         pages, samples = PageFiles(tree), list[VQASample]()
-        records = [r for r in read_records(file) if r.get("data_split", split) == split]
-        for record, answers in kept_records(records, report, answered=False):
-            answerable = record.get("answer_type") != "not-answerable"
+        records = _of_split(iter_records(file, _Document, array="data"), split, report)
+        for _, record, answers in kept_records(records, report, answered=False):
+            answerable = record.answer_type != "not-answerable"
             if split != "test" and answerable and not answers:
                 report.empty_golds += 1
                 report.drop("no gold answer")
                 continue
-            samples.append(self._sample(record, answers, answerable, pages, file.name))
+            variants = accepted(record.answers_variants, report)
+            gold = dict.fromkeys((*answers, *variants)) if answerable else {}
+            samples.append(self._sample(record, split, tuple(gold), pages, file.name))
         super().__init__(split, *finished(samples, report, [file.name]))
 
     def _sample(
         self,
-        record: Record,
+        record: _Document,
+        split: str,
         answers: tuple[str, ...],
-        answerable: bool,
         pages: PageFiles,
         where: str,
     ) -> VQASample:
-        document = str(required(record, "docId", where))
-        page = f"{document}_{answer_page(record)}"
-        variants = answers_of({"answers": record.get("answers_variants")})
-        accepted = (*answers, *(v for v in variants if v not in answers)) if answerable else ()
+        document = str(record.docId)
+        page = f"{document}_{answer_page(record.answers_page_bounding_boxes)}"
         return VQASample(
             dataset=self.name,
-            split=str(record.get("data_split", "train")),
-            qid=str(required(record, "questionId", where)),
+            split=split,
+            qid=str(record.questionId),
             image_id=page,
             group_id=document,
-            image=pages.image(page, f"{where}, question {record['questionId']}"),
-            question=str(record["question"]),
-            answer=accepted[0] if accepted else "",
-            answers=accepted,
-            answer_type=answer_type(accepted),
+            image=pages.image(page, f"{where}, question {record.questionId}"),
+            question=record.question or "",
+            answer=answers[0] if answers else "",
+            answers=answers,
+            answer_type=answer_type(answers),
             meta={
-                "question_type": record.get("answer_type"),
-                "answerable": answerable,
+                "question_type": record.answer_type,
+                "answerable": record.answer_type != "not-answerable",
                 "text": pages.text(page),
             },
         )
 
 
-def answer_page(record: Record) -> int:
+def _of_split(
+    records: Iterable[tuple[str, _Document]], split: str, report: DataReport
+) -> Iterator[tuple[str, _Document]]:
+    """Yield the records of a split, and count those of the others, which stand in the same file."""
+    for place, record in records:
+        if (record.data_split or split) == split:
+            yield place, record
+        else:
+            report.read += 1
+            report.drop(f"belongs to the {record.data_split} split")
+
+
+def answer_page(boxes: list[list[_Box] | None] | None) -> int:
     """Return the number of the page with the answer in the names of the images.
 
     Annotations count pages from 1, image files from 0.
 
-    >>> answer_page({"answers_page_bounding_boxes": [[{"page": 3}]]})
-    2
+    >>> answer_page([[_Box(page=3)]]), answer_page(None)
+    (2, 0)
     """
-    boxes = [box for group in record.get("answers_page_bounding_boxes") or () for box in group]
-    return max(0, int(boxes[0].get("page", 1)) - 1) if boxes else 0
+    first = next((box for group in boxes or () for box in group or ()), None)
+    return max(0, first.page - 1) if first else 0

@@ -1,24 +1,51 @@
 """OCR files as they come: Microsoft Read v2 and v3, the form inside parquet mirrors, Tesseract."""
 
 import csv
-import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 from PIL import Image
 
+from qpriv.datasets.encodings import text_of
 from qpriv.datasets.files import DataFile, read_data
 from qpriv.datasets.sample import VQASample
-from qpriv.errors import DataError
+from qpriv.errors import DataError, reason
 
 from .page import PageText, Quad, Word, quad_of
 
-Json = Mapping[str, Any]
+_FARTHEST = 1e6
+"""Pixels, or inches, beyond which nothing is on a page."""
+
+_REMEDY = "download the OCR files again"
+
+
+class _Word(msgspec.Struct, gc=False):
+    text: str
+    boundingBox: list[float] | None = None
+    bounding_box: list[float] | None = None  # in parquet mirrors
+
+
+class _Line(msgspec.Struct, gc=False):
+    words: list[_Word] | None = None
+    text: str | None = None
+    boundingBox: list[float] | None = None
+    bounding_box: list[float] | None = None
+
+
+class _Page(msgspec.Struct, gc=False):
+    width: float
+    height: float
+    lines: list[_Line]
+    clockwiseOrientation: float | None = None
+    clockwise_orientation: float | None = None
+    angle: float | None = None
 
 
 class OCREngine(Protocol):
@@ -40,11 +67,9 @@ def parse_ocr(content: bytes, where: str) -> tuple[PageText, ...]:
         DataError: If it is not JSON, or in none of the known forms, or the engine had failed.
     """
     try:
-        document = json.loads(content)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"not JSON: {error}", where=where, remedy="download the OCR files again"
-        ) from error
+        document = msgspec.json.decode(text_of(content, where))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DataError(f"not JSON: {reason(error)}", where=where, remedy=_REMEDY) from error
     return parse_ocr_document(document, where)
 
 
@@ -62,46 +87,55 @@ def parse_ocr_document(document: object, where: str) -> tuple[PageText, ...]:
             remedy="use the OCR files of the release, or none and have Tesseract read the pages",
         )
     try:
-        return tuple(_page(page) for page in pages)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"broken OCR page: {error!r}", where=where, remedy="download the OCR files again"
-        ) from error
+        return tuple(_page(page) for page in msgspec.convert(pages, list[_Page]))
+    except (msgspec.ValidationError, RecursionError, ValueError) as error:
+        raise DataError(f"broken OCR page: {reason(error)}", where=where, remedy=_REMEDY) from error
 
 
-def _pages(document: object, where: str) -> list[Json] | None:
+def _pages(document: object, where: str) -> object:
+    """Return what should be a list of pages, None where the form is unknown."""
     if not isinstance(document, Mapping):
         return None
-    status = str(document.get("status", "succeeded"))
-    if status.lower() != "succeeded":
-        raise DataError(f"OCR ended with status {status!r}", where=where)
+    status = document.get("status") or "succeeded"
+    if not isinstance(status, str) or status.lower() != "succeeded":
+        raise DataError(
+            f"OCR ended with status {status!r}", where=where, remedy="have the page read again"
+        )
     if "recognitionResults" in document:
-        return list(document["recognitionResults"])
-    if "analyzeResult" in document:
-        return list(document["analyzeResult"].get("readResults", []))
+        return document["recognitionResults"]
+    if isinstance(result := document.get("analyzeResult"), Mapping):
+        return result.get("readResults") or []
     return [document] if "lines" in document and "width" in document else None
 
 
-def _page(page: Json) -> PageText:
+def _page(page: _Page) -> PageText:
     words = []
-    for number, line in enumerate(page["lines"]):
+    for number, line in enumerate(page.lines):
         # the fields of a line without words would be lost with it
-        for word in line.get("words") or [line]:
-            quad = _quad(word.get("boundingBox", word.get("bounding_box")))
-            words.append(Word(str(word["text"]), quad, number))
-    angle = page.get("clockwiseOrientation", page.get("clockwise_orientation", page.get("angle")))
-    return PageText(float(page["width"]), float(page["height"]), tuple(words), float(angle or 0.0))
+        parts: Sequence[_Word | _Line] = line.words or [line]
+        for word in parts:
+            if word.text is None:
+                raise ValueError(f"line {number} has neither words nor a text")
+            quad = _quad(word.boundingBox or word.bounding_box)
+            words.append(Word(word.text, quad, number))
+    turns = (page.clockwiseOrientation, page.clockwise_orientation, page.angle, 0.0)
+    angle = next(turn for turn in turns if turn is not None)
+    if not (0 < page.width <= _FARTHEST and 0 < page.height <= _FARTHEST and isfinite(angle)):
+        raise ValueError(f"a page of {page.width} x {page.height}, turned by {angle} degrees")
+    return PageText(page.width, page.height, tuple(words), angle)
 
 
-def _quad(numbers: Iterable[float] | None) -> Quad:
+def _quad(numbers: Sequence[float] | None) -> Quad:
     """Return eight numbers as corners; four are left, top, right, bottom."""
-    values = [float(number) for number in numbers or ()]
+    values = tuple(numbers or ())
+    if not all(abs(value) <= _FARTHEST for value in values):  # also what is no number
+        raise ValueError(f"a bounding box beyond any page: {values}")
     if len(values) == 4:
         left, top, right, bottom = values
         return (left, top, right, top, right, bottom, left, bottom)
     if len(values) != 8:
         raise ValueError(f"a bounding box of {len(values)} numbers")
-    return tuple(values)  # type: ignore[return-value]
+    return values
 
 
 def read_v2(page: PageText) -> dict[str, Any]:
@@ -170,7 +204,7 @@ class Tesseract:
             raise DataError(
                 "there is no OCR file, and the program tesseract is not installed",
                 where="documents without OCR",
-                remedy="give `ocr` the release's OCR folder, or apt-get install tesseract-ocr",
+                remedy="put the release's OCR files below its root, or apt-get install tesseract-ocr",
             )
 
     def __call__(self, image: Image.Image) -> PageText:
@@ -193,7 +227,11 @@ class Tesseract:
                 env={"OMP_THREAD_LIMIT": "1", "PATH": str(Path(self.program).parent)},
             )
         if run.returncode:
-            raise DataError(f"tesseract failed: {run.stderr.strip()[:200]}", where=self.program)
+            raise DataError(
+                f"tesseract failed: {run.stderr.strip()[:200]}",
+                where=self.program,
+                remedy=f"try it by hand: tesseract PAGE.png stdout -l {self.language}",
+            )
         return parse_tesseract_tsv(run.stdout, *image.size)
 
 
@@ -217,7 +255,9 @@ class OCRFile:
         """
         pages = parse_ocr(read_data(self.file), self.file.name)
         if self.page >= len(pages):
-            raise DataError(f"no page {self.page} among {len(pages)}", where=self.file.name)
+            raise DataError(
+                f"no page {self.page} among {len(pages)}", where=self.file.name, remedy=_REMEDY
+            )
         return pages[self.page]
 
 
@@ -239,6 +279,7 @@ def page_text(sample: VQASample, engine: OCREngine | None = None) -> tuple[Image
         raise DataError(
             "no OCR for this page",
             where=sample.key,
-            remedy="put the release's OCR files below root, or choose ocr: tesseract",
+            remedy="put the release's OCR files below its root, or read pages without them by Tesseract: "
+            "`qpriv prepare canaries --tesseract`",
         )
     return image, engine(image)

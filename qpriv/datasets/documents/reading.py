@@ -1,70 +1,53 @@
-"""What the document sets share: records with checked fields become samples, the rest is counted."""
+"""What the document sets share: typed records become samples, and what cannot is counted."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
-from qpriv.datasets.files import DataFile, read_data
 from qpriv.datasets.image_index import ImageIndex
+from qpriv.datasets.reading import as_text
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import AnswerType, ImageSource, MissingImage, VQASample
 from qpriv.datasets.tree import FileTree
-from qpriv.errors import DataError
 
 from .ocr import OCRFile
 from .page import TextSource
 
-Record = Mapping[str, Any]
-Field = Any  # JSON says nothing about types before it is read
+Answers = list[str | int | float | None] | str | None
+"""Accepted answers as releases write them: a list, one string (PFL-DocVQA), or nothing (test)."""
 
 
-def read_records(file: DataFile) -> list[Record]:
-    """Return the records of a question file: a list, or the list under ``data``.
+class Asked(Protocol):
+    """A record of any release."""
 
-    Raises:
-        DataError: If it is not JSON of that form.
+    @property
+    def question(self) -> str | None:
+        """Return the question."""
+        ...
+
+    @property
+    def answers(self) -> Answers:
+        """Return the accepted answers."""
+        ...
+
+
+Record = TypeVar("Record", bound=Asked)
+Place = TypeVar("Place")
+
+
+def accepted(answers: Answers, report: DataReport) -> tuple[str, ...]:
+    """Return the accepted answers that say something; numbers and nulls are counted as repaired.
+
+    >>> report = DataReport("DocVQA", "train")
+    >>> accepted("Acme", report), accepted([1993, None, " "], report), accepted(None, report)
+    (('Acme',), ('1993',), ())
+    >>> sorted(report.repaired)
+    ['answer that is a number', 'answer that is null']
     """
-    try:
-        content = json.loads(read_data(file))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"not JSON: {error}", where=file.name, remedy="download the file again"
-        ) from error
-    records = content.get("data") if isinstance(content, Mapping) else content
-    if not isinstance(records, list) or not all(isinstance(r, Mapping) for r in records):
-        raise DataError(
-            "no list of questions under `data`",
-            where=file.name,
-            remedy="this reader wants the release's question file",
-        )
-    return records
-
-
-def required(record: Record, name: str, where: str) -> Field:
-    """Return a field that must be there.
-
-    Raises:
-        DataError: If it is not; names the fields that are.
-    """
-    if name not in record:
-        raise DataError(
-            f"a record without {name!r}, it has {', '.join(map(repr, record))}",
-            where=where,
-            remedy="use the question file of the release",
-        )
-    return record[name]
-
-
-def answers_of(record: Record) -> tuple[str, ...]:
-    """Return the accepted answers: a list, one string (PFL-DocVQA), or nothing (test splits).
-
-    >>> answers_of({"answers": "Acme"}), answers_of({"answers": None})
-    (('Acme',), ())
-    """
-    answers = record.get("answers")
-    if isinstance(answers, str):
-        return (answers,)
-    return tuple(str(answer) for answer in answers or () if str(answer).strip())
+    given = [answers] if isinstance(answers, str) else answers or []
+    if None in given:
+        report.repaired["answer that is null"] += 1
+    texts = (as_text(answer, "answer", report) for answer in given if answer is not None)
+    return tuple(text for text in texts if text.strip())
 
 
 def answer_type(answers: Sequence[str]) -> AnswerType:
@@ -95,25 +78,34 @@ class PageFiles:
 
 
 def kept_records(
-    records: Iterable[Record], report: DataReport, answered: bool
-) -> Iterator[tuple[Record, tuple[str, ...]]]:
-    """Yield the records that can become samples, with their answers; count the others.
+    records: Iterable[tuple[Place, Record]], report: DataReport, answered: bool
+) -> Iterator[tuple[Place, Record, tuple[str, ...]]]:
+    """Yield the records that can become samples, with their place and answers; count the others.
 
     Args:
-        records: The records of the split.
+        records: The records of the split, each with its place in the file.
         report: Where they are counted.
         answered: Whether every question of this split has an answer.
     """
-    for record in records:
+    for place, record in records:
         report.read += 1
-        answers = answers_of(record)
-        if not str(record.get("question", "")).strip():
+        answers = accepted(record.answers, report)
+        if not (record.question or "").strip():
             report.drop("no question")
         elif answered and not answers:
             report.empty_golds += 1
             report.drop("no gold answer")
         else:
-            yield record, answers
+            yield place, record, answers
+
+
+def question_types(kinds: list[str] | str | None) -> str | None:
+    """Return the types of a question as one string, None where there are none.
+
+    >>> question_types(["form", "table/list"]), question_types("form"), question_types([])
+    ('form+table/list', 'form', None)
+    """
+    return (kinds if isinstance(kinds, str) else "+".join(kinds or ())) or None
 
 
 def finished(

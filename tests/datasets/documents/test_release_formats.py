@@ -256,3 +256,142 @@ def test_tesseract_is_asked_for_by_name(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(DataError, match="apt-get install tesseract-ocr"):
         Tesseract()
+
+
+DOCVQA = {
+    "questionId": 1,
+    "question": "what is the date?",
+    "question_types": ["form"],
+    "image": "documents/abcd0001_1.png",
+    "docId": 1,
+    "ucsf_document_id": "abcd0001",
+    "answers": ["1/8/93"],
+}
+MP = {
+    "questionId": 1, "question": "who?", "doc_id": "a", "page_ids": ["a_p0"], "answers": ["Ann"],
+    "answer_page_idx": 0,
+}  # fmt: skip
+DUDE_ROW = {
+    "questionId": "d_1", "question": "who?", "docId": "d", "answers": ["Ann"],
+    "answers_page_bounding_boxes": [[{"page": 1}]], "answer_type": "extractive",
+}  # fmt: skip
+PFL = {"question_id": 5, "question": "total?", "answers": "$12", "image_name": "p7_3"}
+SETS = {
+    "docvqa": (DocVQA, "train_v1.0.json", DOCVQA),
+    "mp": (MPDocVQA, "train.json", MP),
+    "dude": (DUDE, "DUDE_gt.json", DUDE_ROW),
+    "pfl": (PFLDocVQA, "imdb_train.json", PFL),
+}
+
+
+def read_rows(root, name, *changes):
+    """Return a set whose file has its good record, and that record with each of the changes."""
+    kind, file, record = SETS[name]
+    rows = [record, *(record | change for change in changes)]
+    (root / file).write_text(json.dumps(rows if name == "pfl" else {"data": rows}))
+    return kind(root)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_what_says_nothing_is_dropped_by_name_and_never_becomes_a_word(tmp_path, name):
+    changes = [{"question": None}, {"question": " "}, {"answers": [None, "", " "]}, {"answers": []}]
+    found = read_rows(tmp_path, name, *changes, {"answers": [None, 12, "twelve"]})
+    assert [sample.answers for sample in found.samples][1:] == [("12", "twelve")]
+    assert found.report.dropped == {"no question": 2, "no gold answer": 2}
+    assert found.report.empty_golds == 2
+    assert found.report.repaired == {"answer that is null": 2, "answer that is a number": 1}
+    assert found.report.read == found.report.kept + found.report.dropped.total() == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        *((name, {"question": value}) for name in SETS for value in (7, ["a"], {"a": 1}, True)),
+        *((name, {"answers": value}) for name in SETS for value in (5, {"a": 1}, [["a"]], [{}])),
+        *((name, {next(iter(SETS[name][2])): None}) for name in SETS),  # the id
+        ("docvqa", {"question_types": [1]}),
+        ("docvqa", {"image": None}),
+        ("docvqa", {"ucsf_document_id": {"a": 1}}),
+        ("mp", {"page_ids": "a_p0"}),
+        ("mp", {"page_ids": [None]}),
+        ("mp", {"answer_page_idx": "0"}),
+        ("dude", {"answers_page_bounding_boxes": [[{"page": None}]]}),
+        ("dude", {"answers_variants": {"a": 1}}),
+        ("pfl", {"ocr_tokens": "Total", "ocr_normalized_boxes": [[0, 0, 1, 1]]}),
+        ("pfl", {"ocr_tokens": ["a", "b"], "ocr_normalized_boxes": [[0, 0, 1, 1]]}),
+        ("pfl", {"ocr_tokens": ["a"], "ocr_normalized_boxes": [[0, 0, 1, 1e300]]}),
+        ("pfl", {"ocr_tokens": ["a"], "ocr_normalized_boxes": [[0, 0, 1]]}),
+        ("pfl", {"image_name": 3}),
+    ],
+)
+def test_a_record_of_other_types_is_one_error_with_its_place(tmp_path, name, change):
+    with pytest.raises(DataError, match=r"record 1\b") as caught:
+        read_rows(tmp_path, name, change)
+    assert SETS[name][1] in caught.value.where and caught.value.remedy
+
+
+def test_a_null_is_no_name_and_a_string_no_list(tmp_path):
+    nulls = {"ucsf_document_id": None, "docId": None, "question_types": None}
+    found = read_rows(tmp_path, "docvqa", nulls, {"question_types": "form", "docId": 0})
+    assert [sample.group_id for sample in found.samples] == ["abcd0001", "abcd0001_1", "abcd0001"]
+    kinds = [sample.meta["question_type"] for sample in found.samples]
+    assert kinds == ["form", None, "form"]
+    (tmp_path / "pfl").mkdir()
+    assert read_rows(tmp_path / "pfl", "pfl", {"set_name": None})[1].split == "train"
+
+
+def test_rows_of_other_splits_in_one_file_are_counted(tmp_path):
+    found = read_rows(tmp_path, "dude", {"data_split": "val"}, {"data_split": "train"})
+    assert (found.report.read, found.report.kept) == (3, 2)
+    assert found.report.dropped == {"belongs to the val split": 1}
+    assert {sample.split for sample in DUDE(tmp_path, "val").samples} == {"val"}
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda page: page | {"width": 0},
+        lambda page: page | {"height": 1e300},
+        lambda page: page | {"angle": "up"},
+        lambda page: page | {"lines": None},
+        lambda page: page | {"lines": [{"boundingBox": QUAD}]},
+        lambda page: page | {"lines": [{"boundingBox": QUAD, "text": None}]},
+        lambda page: page | {"lines": [{"boundingBox": [1e400] * 8, "text": "x"}]},
+        lambda page: page | {"lines": [{"boundingBox": ["a"] * 8, "text": "x"}]},
+        lambda page: page | {"lines": [{"words": [{"text": {}, "boundingBox": QUAD}]}]},
+    ],
+)
+def test_ocr_that_could_not_stand_on_a_page_is_one_error(break_it):
+    page = V3["analyzeResult"]["readResults"][0]
+    document = {"status": None, "analyzeResult": {"readResults": [break_it(page)]}}
+    for content in (json.dumps(document).encode(), json.dumps(document).encode("utf-8-sig")):
+        with pytest.raises(DataError, match=r"(broken OCR page|not JSON).*ocr\.json"):
+            parse_ocr(content, "ocr.json")
+
+
+@pytest.mark.parametrize("content", ["[" * 10_000, '{"a":' * 10_000, "caf\xe9"])
+def test_ocr_that_is_no_json_is_one_error(content):
+    with pytest.raises(DataError, match=r"ocr\.json"):
+        parse_ocr(content.encode("latin-1"), "ocr.json")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"version": 1}, PFL | {"question": 3}],
+        [{"version": 1}, None],
+        [{"version": 1}, PFL | {"answers": np.array([{"a": 1}], dtype=object)}],
+    ],
+)
+def test_rows_of_a_pickle_are_checked_as_well(tmp_path, rows):
+    np.save(tmp_path / "imdb_train.npy", np.array(rows, dtype=object))
+    with pytest.raises(DataError, match=r"imdb_train\.npy, record 1"):
+        PFLDocVQA(tmp_path, allow_pickle=True)
+
+
+@pytest.mark.parametrize("cut", [0, 4, 60, 200])
+def test_a_damaged_pickle_is_one_error(imdb, cut):
+    path = imdb / "imdb_train.npy"
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(DataError, match=r"imdb_train\.npy"):
+        PFLDocVQA(imdb, allow_pickle=True)

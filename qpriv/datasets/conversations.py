@@ -1,6 +1,7 @@
 """LLaVA-style conversation JSON: the instruction files that users already own."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,8 @@ from .sample import VQASample
 from .tree import FileTree
 
 _IMAGE = "<image>"
-_HUMAN = frozenset({"human", "user"})
+_PEOPLE = frozenset({"human", "user"})
+_MODELS = frozenset({"gpt", "assistant"})
 
 
 class _Turn(msgspec.Struct, gc=False):
@@ -33,7 +35,9 @@ class Conversations(VQADataset):
     """Question and answer pairs of a conversation file, one sample a pair.
 
     A record is ``{"id", "image", "conversations": [{"from": "human", "value": "<image> ..."},
-    {"from": "gpt", "value": "..."}, ...]}``; LLaVA-Med adds ``answer_type``.
+    {"from": "gpt", "value": "..."}, ...]}``; LLaVA-Med adds ``answer_type``. A pair is a turn of a
+    person and the turn of the model that follows it; every other turn is a row that is dropped
+    with the reason. ``image`` may be a list of one.
 
     Args:
         root: Folder or archive with the files and, anywhere below it, the images.
@@ -70,22 +74,21 @@ def _pairs(
     report.files += (file.name,)
     images = tree.images(parts=None)
     for index, record in iter_records(file, _Record):
-        turns = record.conversations or record.conversatons or []
-        pairs = [
-            (question.value, answer.value)
-            for question, answer in zip(turns[::2], turns[1::2], strict=False)
-            if question.speaker in _HUMAN
-        ]
-        report.read += max(len(pairs), 1)
-        if not isinstance(record.image, str):
-            report.drop(
-                "no image" if record.image is None else "several images", max(len(pairs), 1)
-            )
+        pairs, alone = _paired(record.conversations or record.conversatons or [])
+        image, reason = _only_image(record)
+        rows = len(pairs) + alone.total()
+        report.read += rows or 1
+        if not rows:
+            report.drop("no turns")
+        elif image is None:
+            report.drop(reason, rows)
+        else:
+            for why, turns in alone.items():
+                report.drop(why, turns)
+        if image is None or not pairs:
             continue
-        if not pairs:
-            report.drop("no question followed by an answer")
         where, identity = f"{file.name}, record {index}", index if record.id is None else record.id
-        picture = images.find(record.image, where)
+        picture = images.find(image, where)
         for number, (question, answer) in enumerate(pairs):
             if has_gold(answer, report):
                 kind = record.answer_type
@@ -106,3 +109,35 @@ def _pairs(
                         else infer_answer_type(answer),
                     ),
                 )
+
+
+def _paired(turns: Sequence[_Turn]) -> tuple[list[tuple[str, str]], Counter[str]]:
+    """Return the questions that a model answers in the next turn, and why other turns are in none."""
+    pairs: list[tuple[str, str]] = []
+    alone: Counter[str] = Counter()
+    asked: str | None = None
+    for turn in turns:
+        speaker = turn.speaker.strip().lower()
+        if asked is not None and speaker not in _MODELS:
+            alone["question without an answer in the next turn"] += 1
+            asked = None
+        if speaker in _PEOPLE:
+            asked = turn.value
+        elif speaker not in _MODELS:
+            alone["turn of the system" if speaker == "system" else f"turn of {speaker!r}"] += 1
+        elif asked is None:
+            alone["answer without a question in the turn before"] += 1
+        else:
+            pairs.append((asked, turn.value))
+            asked = None
+    if asked is not None:
+        alone["question without an answer in the next turn"] += 1
+    return pairs, alone
+
+
+def _only_image(record: _Record) -> tuple[str | None, str]:
+    """Return the one image of a record, or None and why there is none."""
+    images = [record.image] if isinstance(record.image, str) else record.image or []
+    if len(images) == 1 and images[0]:
+        return images[0], ""
+    return None, "several images" if len(images) > 1 else "no image"

@@ -228,3 +228,52 @@ def test_json_dump_of_the_report_has_every_count(tmp_path):
     report = SLAKE(slake.write_release(tmp_path), "train").report
     plain = json.loads(msgspec.json.encode(report))
     assert plain["empty_golds"] == 1 and plain["languages"] == {"en": 6}
+
+
+def turns(text):
+    """Return the turns of a conversation, ``h`` a human's, ``g`` the model's, ``s`` the system's."""
+    speakers = {"h": "human", "u": "User", "g": "gpt", "a": "assistant", "s": "system", "t": "tool"}
+    return [{"from": speakers[who], "value": f"{who}{n}"} for n, who in enumerate(text)]
+
+
+UNANSWERED = "question without an answer in the next turn"
+UNASKED = "answer without a question in the turn before"
+
+
+@pytest.mark.parametrize(
+    ("speakers", "pairs", "dropped"),
+    [
+        ("hghg", [("h0", "g1"), ("h2", "g3")], {}),
+        ("ua", [("u0", "a1")], {}),
+        ("hhg", [("h1", "g2")], {UNANSWERED: 1}),
+        ("shg", [("h1", "g2")], {"turn of the system": 1}),
+        ("hgh", [("h0", "g1")], {UNANSWERED: 1}),
+        ("hgghg", [("h0", "g1"), ("h3", "g4")], {UNASKED: 1}),
+        ("ghgh", [("h1", "g2")], {UNASKED: 1, UNANSWERED: 1}),
+        ("htg", [], {UNANSWERED: 1, "turn of 'tool'": 1, UNASKED: 1}),
+        ("", [], {"no turns": 1}),
+    ],
+)
+def test_every_turn_of_a_conversation_is_paired_or_accounted_for(
+    tmp_path, speakers, pairs, dropped
+):
+    rows = [{"image": "c/1.jpg", "conversations": turns(speakers)}]
+    (conversations.write_release(tmp_path) / "train.json").write_text(json.dumps(rows))
+    found = Conversations(tmp_path, "train")
+    assert [(sample.question, sample.answer) for sample in found.samples] == pairs
+    assert found.report.dropped == dropped
+    assert found.report.read == max(len(speakers) - len(pairs), 1)
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [(["c/1.jpg"], None), (["a/1.jpg", "c/1.jpg"], "several images"), ([], "no image"),
+     (None, "no image"), ("", "no image")],
+)  # fmt: skip
+def test_conversations_have_one_image_or_are_dropped_with_the_reason(tmp_path, image, reason):
+    rows = [{"image": image, "conversations": turns("hghgh")}]
+    (conversations.write_release(tmp_path) / "train.json").write_text(json.dumps(rows))
+    found = Conversations(tmp_path, "train")
+    assert found.report.read == 3
+    assert found.report.dropped == ({reason: 3} if reason else {UNANSWERED: 1})
+    assert reason or found[0].image.load().size == (12, 10)

@@ -10,6 +10,7 @@ import numpy as np
 from qpriv.datasets.sample import AnswerRule, AnswerType
 from qpriv.metrics.answers import score_sample
 from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.normalisation import says_nothing
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
 from qpriv.models.vision_language import VisionLanguageModel
@@ -93,6 +94,8 @@ def distinct(rows: Iterable[Answered]) -> list[Answered]:
 def figures(rows: Sequence[Answered], stage: str, rule: AnswerRule, prompt: str) -> list[Result]:
     """Return accuracy in total, by kind of answer and of question, kept tokens and loss.
 
+    Where normalisation leaves nothing of some predictions, their share and number come, too.
+
     ``accuracy`` and ``accuracy_<rule>`` are one figure: the first to compare policies by, the
     second to compare with papers by, which two rules never do. Each carries the prompt.
 
@@ -122,6 +125,9 @@ def figures(rows: Sequence[Answered], stage: str, rule: AnswerRule, prompt: str)
     ]
     known = [row for row in rows if row.loss is not None]
     results.append(_mean(f"{stage}/loss", known, [row.loss for row in known], unit="nats"))
+    if any(empty := [says_nothing(row.prediction) for row in scored]):
+        share = _mean("empty_predictions", scored, [float(one) for one in empty])
+        results.append(replace(share, note=f"{sum(empty)} predictions, empty once normalised"))
     results.append(_mean("kept_tokens", rows, [row.kept for row in rows], unit="tokens"))
     return results
 

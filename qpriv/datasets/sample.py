@@ -34,7 +34,8 @@ AnswerRule = Literal[
 
 ``official`` and the next three are the modes of `qpriv.metrics.functional.vqa_accuracy`; ``medical`` is exact match on
 closed and word recall on open questions, by the Chinese rule where the question is Chinese;
-``llava_med`` replaces its closed half by LLaVA-Med's own; ``exact`` is `closed_exact_match`.
+``llava_med`` is LLaVA-Med's own rule for both; ``exact`` is exact match. ``exact`` and ``medical``
+compare answers of which normalisation leaves nothing, such as ``A``, as they are written.
 """
 
 

@@ -12,6 +12,7 @@ from qpriv.datasets.sample import AnswerRule, AnswerType, VQASample
 
 from . import functional
 from .functional import ANLSVariant, SlakeMode, VQAMode
+from .normalisation import says_nothing
 
 
 class AnswerScore(Metric, ABC):
@@ -154,16 +155,18 @@ def score_sample(prediction: str, sample: VQASample, rule: AnswerRule) -> float:
     closed = sample.answer_type is AnswerType.CLOSED
     match rule:
         case "exact":
-            return functional.closed_exact_match(prediction, sample.answer)
+            return functional.closed_answer(prediction, sample.answer)
         case "gqa" | "gqa_strict":
             return functional.gqa_accuracy(prediction, sample.answer, rule == "gqa_strict")
         case "medical" if sample.lang == "zh":
             return functional.slake_match(prediction, sample.answer, "zh")
         case "medical" if closed:
-            return functional.closed_exact_match(prediction, sample.answer)
+            return functional.closed_answer(prediction, sample.answer)
         case "llava_med" if closed:
             return functional.llava_med_closed(prediction, sample.answer)
-        case "medical" | "llava_med":
+        case "medical":
+            return functional.open_answer(prediction, sample.answer)
+        case "llava_med":
             return functional.open_recall(prediction, sample.answer)
         case "official" | "official_2016" | "always" | "okvqa":
             return functional.vqa_accuracy(prediction, sample.answers, rule)
@@ -174,6 +177,8 @@ class AnswerScores(Metric):
 
     The total is the mean over all questions, hence the mean of closed and open weighted by
     their numbers. Samples without a gold answer (test splits) are counted and not scored.
+    Predictions and gold answers of which normalisation leaves nothing, such as ``A``, are scored and
+    counted: ``empty_predictions``, ``empty_golds``.
 
     Args:
         rule: How an answer is judged; it stands in the keys of `compute`.
@@ -185,6 +190,8 @@ class AnswerScores(Metric):
     totals: Tensor
     counts: Tensor
     without_gold: Tensor
+    empty_predictions: Tensor
+    empty_golds: Tensor
     higher_is_better = True
     full_state_update = False
 
@@ -195,7 +202,8 @@ class AnswerScores(Metric):
         zeros = torch.zeros(len(self.groups), dtype=torch.float64)
         self.add_state("totals", zeros, dist_reduce_fx="sum")
         self.add_state("counts", zeros.long(), dist_reduce_fx="sum")
-        self.add_state("without_gold", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        for name in ("without_gold", "empty_predictions", "empty_golds"):
+            self.add_state(name, torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, predictions: Sequence[str], samples: Sequence[VQASample]) -> None:
         """Add the answers to some samples."""
@@ -203,6 +211,8 @@ class AnswerScores(Metric):
             if not sample.answer:
                 self.without_gold += 1
                 continue
+            self.empty_predictions += says_nothing(prediction)
+            self.empty_golds += says_nothing(sample.answer)
             own = (str(sample.meta.get(kind, "")) for kind in ("question_type", "answer_type"))
             names = {"", sample.answer_type.lower(), *own}
             rows = [row for row, group in enumerate(self.groups) if group in names]

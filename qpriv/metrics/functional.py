@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from rapidfuzz.distance import Levenshtein
@@ -68,10 +69,22 @@ def _normalised(prediction: str, answers: Sequence[str], mode: VQAMode) -> tuple
 def closed_exact_match(prediction: str, gold: str) -> float:
     """Return 1 if both are equal after LLaVA-Med's normalisation: the score of closed questions.
 
+    The normalisation leaves nothing of ``A`` and ``the``, which are equal here; `closed_answer`
+    tells them apart.
+
     >>> closed_exact_match("Yes.", "yes"), closed_exact_match("yes no", "yes")
     (1.0, 0.0)
     """
     return float(normalisation.llava_med(prediction) == normalisation.llava_med(gold))
+
+
+def closed_answer(prediction: str, gold: str) -> float:
+    """Return `closed_exact_match`; answers of which normalisation leaves nothing as they are written.
+
+    >>> closed_answer("Yes.", "yes"), closed_answer("a", "A"), closed_answer("the", "A")
+    (1.0, 1.0, 0.0)
+    """
+    return float(normalisation.same(prediction, gold))
 
 
 def closed_first_word(prediction: str, gold: str) -> float:
@@ -134,6 +147,17 @@ def open_recall(prediction: str, gold: str) -> float:
     return found / (found + missed) if found else 0.0
 
 
+def open_answer(prediction: str, gold: str) -> float:
+    """Return `open_recall`; `closed_answer` where normalisation leaves nothing of the gold answer.
+
+    >>> open_answer("right lung", "lung"), open_answer("A", "A"), open_answer("B", "A")
+    (1.0, 1.0, 0.0)
+    """
+    if normalisation.says_nothing(gold):
+        return closed_answer(prediction, gold)
+    return open_recall(prediction, gold)
+
+
 def gqa_accuracy(prediction: str, gold: str, strict: bool = False) -> float:
     """Return whether the answer to a GQA question is right.
 
@@ -148,7 +172,7 @@ def gqa_accuracy(prediction: str, gold: str, strict: bool = False) -> float:
     """
     if strict:
         return float(prediction == gold)
-    return float(normalisation.gqa(prediction) == normalisation.gqa(gold))
+    return float(normalisation.same(prediction, gold, normalisation.gqa))
 
 
 def slake_match(
@@ -171,9 +195,8 @@ def slake_match(
         return float(normalisation.lmms_slake(prediction) == normalisation.lmms_slake(gold))
     if lang == "en":
         return closed_exact_match(prediction, gold)
-    fold = mode == "yes_no"
-    predicted = normalisation.chinese(prediction, fold_yes_no=fold)
-    return float(predicted == normalisation.chinese(gold, fold_yes_no=fold))
+    rule = partial(normalisation.chinese, fold_yes_no=mode == "yes_no")
+    return float(normalisation.same(prediction, gold, rule))
 
 
 def anls(

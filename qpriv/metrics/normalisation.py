@@ -8,6 +8,7 @@ beyond the two shared steps, `strip_punctuation` and `fold_words`.
 import re
 import string
 import unicodedata
+from collections.abc import Callable, Collection
 from typing import Final
 
 PUNCTUATION: Final = ';/[]"{}()=+\\_-><@`,?!'
@@ -124,6 +125,37 @@ def llava_med(text: str) -> str:
     'chest x ray'
     """
     return vqa(text.lower()).replace(",", "")
+
+
+def says_nothing(text: str) -> bool:
+    """Return whether nothing is left of an answer once LLaVA-Med's rule has normalised it.
+
+    >>> says_nothing("The"), says_nothing("?"), says_nothing("B")
+    (True, True, False)
+    """
+    return not llava_med(text)
+
+
+def same(one: str, other: str, normalise: Callable[[str], Collection[str]] = llava_med) -> bool:
+    """Return whether two answers are equal once normalised.
+
+    Two of which nothing is left, such as ``A`` and ``the``, are held against each other as they are
+    written: without marks, or with them if those are all there is.
+
+    Args:
+        one: An answer.
+        other: Another one.
+        normalise: The rule.
+
+    >>> same("A.", "a"), same("A", "the"), same("", "A"), same("?", "?"), same("?", "!")
+    (True, False, False, True, False)
+    """
+    pair = normalise(one), normalise(other)
+    if any(pair):
+        return pair[0] == pair[1]
+    marked = [blank_whitespace(text).lower() for text in (one, other)]
+    plain = [" ".join(strip_punctuation(text).split()) for text in marked]
+    return plain[0] == plain[1] if any(plain) else marked[0] == marked[1]
 
 
 def gqa(text: str) -> str:

@@ -130,3 +130,19 @@ def test_a_sample_without_gold_has_no_score():
 def test_an_empty_metric_is_not_a_number():
     with pytest.warns(UserWarning, match="compute"):
         assert torch.isnan(ClosedExactMatch().compute())
+
+
+@pytest.mark.parametrize("rule", ["medical", "exact"])
+@pytest.mark.parametrize("kind", [OPEN, CLOSED])
+def test_letters_that_are_articles_score_like_other_letters(rule, kind):
+    for gold in "ABan":
+        for said in ("A", "B", "an", "n", "", "the"):
+            right = said.lower() == gold.lower()
+            assert score_sample(said, sample(gold, kind), rule) == right, (said, gold)
+
+
+def test_answers_of_which_nothing_is_left_are_counted():
+    scores = AnswerScores("medical")
+    scores.update(["A", "the", "B", "."], [sample(gold) for gold in ("A", "B", "B", "")])
+    assert (scores.empty_golds.item(), scores.empty_predictions.item()) == (1, 2)
+    assert scores.compute()["accuracy_medical"].item() == pytest.approx(2 / 3)

@@ -4,10 +4,12 @@ import pytest
 
 from qpriv.metrics.functional import (
     anls,
+    closed_answer,
     closed_exact_match,
     closed_first_word,
     gqa_accuracy,
     llava_med_closed,
+    open_answer,
     open_recall,
     slake_match,
     vqa_accuracy,
@@ -204,3 +206,26 @@ def test_slake_in_english_is_exact_match_and_lmms_eval_keeps_articles():
 def test_anls(prediction, answers, rrc, formula):
     assert anls(prediction, answers) == pytest.approx(rrc)
     assert anls(prediction, answers, variant="formula") == pytest.approx(formula)
+
+
+@pytest.mark.parametrize("gold", ["A", "the", "An", "?", ".", "a.", "-"])
+@pytest.mark.parametrize("prediction", ["", "A", "the", "an", "B", "a b", "?", ".", "-", "a mass"])
+def test_a_gold_answer_of_which_nothing_is_left_scores_right(prediction, gold):
+    right = prediction.lower() == (gold.lower().rstrip(".") or gold)
+    assert closed_answer(prediction, gold) == open_answer(prediction, gold) == right
+    assert open_answer(gold, gold) == closed_answer(gold.lower(), gold) == 1
+
+
+@pytest.mark.parametrize("answer", ["。", "、", "《》"])
+def test_chinese_answers_of_which_nothing_is_left_are_compared_as_written(answer):
+    assert slake_match(answer, answer, "zh") == 1
+    assert slake_match("", answer, "zh") == 0
+    assert gqa_accuracy(".", ".") == 1 and gqa_accuracy("", ".") == 0
+
+
+def test_the_rules_of_published_evaluators_do_not_change_for_empty_golds():
+    assert closed_exact_match("the", "a") == 1
+    assert open_recall("a", "A") == 0
+    assert llava_med_closed("no", "a") == 1
+    assert vqa_accuracy("the", ["A"] * 6 + ["B"] * 4) == 1
+    assert slake_match("", "?", "zh", mode="lmms_eval") == 1

@@ -31,7 +31,7 @@ test: $(READY)
 
 # what document models memorise, at three resolutions; stopped, it goes on where it was
 docvqa: $(READY)
-	$(BIN)/qpriv study documents --jobs 2
+	$(BIN)/qpriv study --config study/documents.yaml --out runs/documents
 
 # kills, parties that are processes, long commands: about a quarter of an hour
 test-slow: $(READY)

@@ -1,11 +1,9 @@
-"""``qpriv report | study | data check | prepare``: plain functions behind plain arguments."""
+"""``qpriv report | study | data check``: plain functions behind plain arguments."""
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import documents
 from .errors import command_parser
 
 
@@ -15,10 +13,7 @@ def run(words: Sequence[str]) -> None:
     Args:
         words: The command and its arguments.
     """
-    if words[:2] == ["study", "documents"]:
-        documents.study(words[2:])
-        return
-    commands = {"report": report, "study": study, "data": data, "prepare": prepare}
+    commands = {"report": report, "study": study, "data": data}
     commands[words[0]](words[1:])
 
 
@@ -48,18 +43,24 @@ def study(words: Sequence[str]) -> None:
         "--fast", action="store_true", help="only show that all runs: a step or two of each stage"
     )
     given = parser.parse_args(words)
-    from qpriv.reporting.study import run_study
-
     from . import training
+    from .study import run_study
 
     config = Path(training.shipped(str(given.config)))
     out = given.out or Path("runs") / f"{config.stem}{'-fast' if given.fast else ''}"
     short = training.CONFIGS / "study" / "probes" / "tiny.yaml" if given.fast else None
-    outcome = run_study(config, out, training.run, jobs=given.jobs, rehearse=short)
+    outcome = run_study(config, out, run_trial, jobs=given.jobs, dry_run_probes=short)
     if outcome.report is not None:
         print(f"report: {outcome.report}")
     if outcome.exit_code:
         raise SystemExit(outcome.exit_code)
+
+
+def run_trial(words: Sequence[str]) -> None:
+    """Run one command of a study in this process."""
+    from . import documents, training
+
+    (documents if words[0] == "documents" else training).run(words)
 
 
 def data(words: Sequence[str]) -> None:
@@ -82,26 +83,3 @@ def data(words: Sequence[str]) -> None:
         report_leaks(found.leaks, given.dataset, "error")
     if not found.is_sound:
         raise SystemExit(1)
-
-
-def prepare(words: Sequence[str]) -> None:
-    """Train embedded models anew, or find canaries in a document set."""
-    parser = command_parser("prepare", "Make what studies start from.")
-    actions = parser.add_subparsers(dest="what", required=True)
-    tiny = actions.add_parser("tiny", help="train the default backbone anew, 50 CPU-minutes")
-    tiny.add_argument("--out", type=Path, default=Path("tiny"), help="where the folders go")
-    tiny.add_argument("--seed", type=int, default=0, help="seed of scenes, weights and batches")
-    tiny.add_argument("--effort", type=float, default=1.0, help="0.01 tries the machinery")
-    tiny.set_defaults(run=prepare_backbone)
-    documents.add_prepare(actions)
-    given = parser.parse_args(words)
-    given.run(given)
-
-
-def prepare_backbone(given: argparse.Namespace) -> None:
-    """Train the embedded backbone anew."""
-    from qpriv.models.tiny_recipe import prepare_tiny
-
-    for figure in prepare_tiny(given.out, given.seed, given.effort):
-        print(figure)
-    print(f"use them by --model.backbone {given.out}")

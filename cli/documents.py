@@ -1,175 +1,130 @@
-"""``qpriv prepare canaries | reader`` and ``qpriv study documents``."""
+"""``qpriv documents train | score``: one document model, and what it memorised."""
 
-import argparse
-from collections.abc import Callable, Sequence
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from qpriv.attacks.document_halves import (
+    HALF_FILE,
+    halves_scores,
+    measure_half,
+    read_half,
+    score_histograms,
+    score_results,
+    write_half,
+)
+from qpriv.attacks.document_memory import check_baselines, compared, run_results
+from qpriv.attacks.document_outcome import OUTCOME_FILE, measure, read_outcome, write_outcome
+from qpriv.attacks.document_run import DocumentRun, run_corpus
+from qpriv.attacks.document_run import train as train_model
+from qpriv.errors import ConfigError
+from qpriv.histogram import HISTOGRAMS_FILE, append_histograms
+from qpriv.result import Result, append_results
+from qpriv.writing import hold, write_whole
 
 from .errors import command_parser
+from .parser import BriefParser, ConfigFile
+from .training import shipped
 
-if TYPE_CHECKING:
-    from qpriv.reporting.document_study import DocumentStudy
-
-    Actions = argparse._SubParsersAction[Any]
-
-KINDS = (
-    "f", "f_G", "f_EB", "f_dedup", "f_clean", "f_G_clean", "f_LoRA", "f_G_LoRA", "f_DP", "f_G_DP",
-)  # fmt: skip
-"""Models of the study, see `qpriv.reporting.document_study.Kind`."""
+CONFIG_FILE = "config.yaml"
 
 
-def add_prepare(actions: "Actions") -> None:
-    """Add the actions of ``qpriv prepare``."""
-    canaries = actions.add_parser("canaries", help="find what can be erased and not be guessed")
-    canaries.add_argument("--root", required=True, type=Path, help="DocVQA's folder or archive")
-    canaries.add_argument("--out", type=Path, default=Path("data/docvqa-canaries"))
-    canaries.add_argument("--number", type=int, default=5400, help="answers drawn; 0 takes all")
-    canaries.add_argument("--seed", type=int, default=0, help="seed of the draw")
-    canaries.add_argument("--model", default=None, help="reject what this model cannot spell")
-    canaries.add_argument("--fill", choices=["white", "paper"], default="white")
-    canaries.add_argument("--kinds", type=Path, help="CSV of key,pii: a person's word on kinds")
-    canaries.add_argument("--verify", action="store_true", help="read erased pages with Tesseract")
-    canaries.add_argument("--tesseract", action="store_true", help="read pages that have no OCR")
-    canaries.set_defaults(run=prepare_canaries)
-    reader = actions.add_parser("reader", help="train the embedded document reader anew")
-    reader.add_argument("--out", type=Path, default=Path("reader"), help="where the folder goes")
-    reader.add_argument("--seed", type=int, default=0)
-    reader.add_argument("--steps", type=int, default=None, help="fewer than the recipe's, to try")
-    reader.set_defaults(run=prepare_reader)
+def run(words: Sequence[str]) -> None:
+    """Train and measure one document model, or score canaries over the models of K halves.
+
+    Args:
+        words: ``documents``, then ``train`` or ``score``, and its arguments.
+    """
+    actions = {"train": train, "score": score}
+    parser = command_parser("documents", "Measure what document models memorise.")
+    parser.add_argument("action", choices=list(actions), help="train a model, or score halves")
+    action = parser.parse_args(words[1:2]).action
+    actions[action](words[2:])
 
 
-def prepare_canaries(given: argparse.Namespace) -> None:
-    """Judge answers of DocVQA's training set, and write what a person should look at."""
-    from qpriv.datasets.documents.canaries import Curation
-    from qpriv.datasets.documents.docvqa import DocVQA
-    from qpriv.datasets.documents.ocr import Tesseract
-    from qpriv.datasets.documents.pii import read_overrides
-    from qpriv.datasets.documents.preparation import prepare_canaries as prepare
-    from qpriv.datasets.documents.preparation import write_review_table
-    from qpriv.datasets.documents.review import write_review_sheet
+def train(words: Sequence[str]) -> None:
+    """Train a model, ask it for every canary, and write what it memorised.
 
-    engine = Tesseract() if given.tesseract or given.verify else None
-    training = DocVQA(given.root, "train")
-    print(training.report)
-    settings = Curation(
-        fill=given.fill,
-        verify=engine if given.verify else None,
-        spellable=_spellable(given.model) if given.model else None,
-    )
-    prepared = prepare(
-        training.samples,
-        given.out,
-        settings,
-        given.number or None,
-        given.seed,
-        engine if given.tesseract else None,
-        read_overrides(given.kinds) if given.kinds else None,
-    )
-    by_key = {sample.key: sample for sample in training.samples}
-    table = write_review_table(prepared.canaries, given.out)
-    sheet = write_review_sheet(prepared.canaries, by_key, given.out, settings)
-    print(f"{prepared}\nlook at {sheet} and correct {table}")
-
-
-def _spellable(name: str) -> Callable[[str, str], bool]:
-    from qpriv.models.documents.loading import load_document_model
-
-    model = load_document_model(name)
-    return lambda question, answer: model.spells(answer) and model.fits(question, answer)
+    A finished training is not repeated: with the same settings its figures are computed anew.
+    """
+    settings, given, text = _read(words)
+    hold(given.out)
+    config = given.out / CONFIG_FILE
+    if config.is_file() and config.read_text() != text:
+        raise ConfigError(
+            "the run in this folder has other settings",
+            where=str(config),
+            remedy="choose another folder by --out, or remove this one",
+        )
+    write_whole(config, text.encode())
+    baselines = [read_outcome(folder) for folder in given.baselines]
+    undefended = read_outcome(given.undefended) if given.undefended else None
+    corpus = run_corpus(settings, given.out / "canaries")
+    check_baselines(settings, corpus.canaries, baselines)
+    trained = given.out / (OUTCOME_FILE if settings.half is None else HALF_FILE)
+    if not trained.is_file():
+        model, training = train_model(settings, corpus, given.seed)
+        if settings.half is not None:
+            write_half(measure_half(model, settings, corpus, given.seed), given.out)
+        else:
+            write_outcome(measure(model, settings, corpus, training, given.seed), given.out)
+    if settings.half is not None:
+        return
+    outcome = read_outcome(given.out)
+    if baselines:
+        write_outcome(compared(outcome, baselines), given.out)
+    _replace_results(run_results(outcome, corpus.canaries, baselines, undefended), given.out)
 
 
-def prepare_reader(given: argparse.Namespace) -> None:
-    """Train the embedded reader anew."""
-    from dataclasses import replace
-
-    from qpriv.models.documents.tiny_recipe import ReaderRecipe, export_reader, train_reader
-
-    recipe = ReaderRecipe(seed=given.seed)
-    if given.steps is not None:
-        drawn = min(recipe.documents, given.steps * recipe.batch_size)
-        recipe = replace(recipe, steps=given.steps, documents=drawn)
-    export_reader(train_reader(recipe, given.out), given.out)
-    print(f"use it by --model.document_model {given.out}")
-
-
-def study(words: Sequence[str]) -> None:
-    """Run what is not yet done of the document study, and write its results and its page."""
-    parser = command_parser("study documents", "Measure what document models memorise.")
-    parser.add_argument("--out", type=Path, default=Path("runs/documents"))
-    parser.add_argument("--resolutions", type=float, nargs="+", default=[1.0, 0.5, 0.25])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument(
-        "--kinds",
-        nargs="+",
-        default=["f", "f_G", "f_EB", "f_clean", "f_G_clean"],
-        choices=KINDS,
-        help="models trained; each is held against the f_G of its training",
-    )
-    parser.add_argument("--document-model", default="tiny", help="tiny, a hub id or a folder")
-    parser.add_argument("--epochs", type=int, default=24)
-    parser.add_argument(
-        "--patience",
-        type=int,
-        default=3,
-        help="rows that stop after so many epochs without a better validation loss, beside those "
-        "of all epochs; 0 leaves them out",
-    )
-    parser.add_argument("--epsilon", type=float, default=8.0, help="budget of the DP-SGD rows")
-    parser.add_argument("--paraphrase", default="rules", help="rules, a .json table, or a model")
-    parser.add_argument(
-        "--all-defended",
-        action="store_true",
-        help="defences at inference in every context, not on erased pages alone",
-    )
-    parser.add_argument("--membership", action="store_true", help="which documents were seen?")
-    parser.add_argument("--union", action="store_true", help="G is the union over all seeds' f_G")
-    parser.add_argument(
-        "--documents",
-        type=int,
-        nargs=2,
-        default=[100, 100],
-        metavar=("BASE", "VALIDATION"),
-        help="documents beside the canaries'",
-    )
-    parser.add_argument("--splits", type=int, default=0, help="K for M_E and S_E, instead of E - G")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
+def score(words: Sequence[str]) -> None:
+    """Score every canary over the models of all K halves."""
+    parser = command_parser("documents score", "Score canaries over K trainings on halves.")
+    parser.add_argument("--halves", type=_paths, required=True, help="[folder, folder, ...]")
+    parser.add_argument("--out", type=Path, required=True, help="where the figures go")
+    parser.add_argument("--trained", type=Path, help="a run on all canaries, with baselines")
     given = parser.parse_args(words)
-    from qpriv.reporting.document_outcome import read_outcomes
-    from qpriv.reporting.document_report import write_document_report
-    from qpriv.reporting.document_runs import run_study
-    from qpriv.reporting.document_scores import read_scores, run_splits
-    from qpriv.reporting.document_study import study_corpus
-
-    settings = _settings(given)
-    if given.splits:
-        for resolution in given.resolutions:
-            run_splits(settings, given.splits, resolution, given.out, given.seeds[0], given.jobs)
-    else:
-        run_study(settings, given.out, given.jobs)
-    canaries = study_corpus(settings, given.out / "canaries").canaries
-    outcomes, scores = read_outcomes(given.out), read_scores(given.out)
-    print(write_document_report(given.out, outcomes, scores, canaries, given.union))
-    print(f"report: {given.out / 'report.html'}")
+    found = halves_scores([read_half(folder) for folder in given.halves])
+    counted = score_histograms(found, read_outcome(given.trained) if given.trained else None)
+    _replace_results(score_results(found), given.out)
+    (given.out / HISTOGRAMS_FILE).unlink(missing_ok=True)
+    append_histograms(given.out / HISTOGRAMS_FILE, counted)
 
 
-def _settings(given: argparse.Namespace) -> "DocumentStudy":
-    """Return the study that the arguments describe."""
-    from qpriv.defences.private_sgd import PrivacyBudget
-    from qpriv.paradigms.documents import DocumentRecipe
-    from qpriv.reporting.document_study import DocumentStudy
-
-    base, validation = given.documents
-    return DocumentStudy(
-        resolutions=tuple(given.resolutions),
-        seeds=tuple(given.seeds),
-        kinds=tuple(given.kinds),
-        document_model=given.document_model,
-        recipe=DocumentRecipe(epochs=given.epochs),
-        patiences=(None, given.patience) if given.patience else (None,),
-        base=base,
-        validation=validation,
-        paraphrase=given.paraphrase,
-        all_defended=given.all_defended,
-        membership=given.membership,
-        budget=PrivacyBudget(epsilon=given.epsilon),
+def _read(words: Sequence[str]) -> tuple[DocumentRun, Namespace, str]:
+    """Return the settings of a run, where it writes and what it compares with, and its YAML."""
+    parser = BriefParser(
+        prog="qpriv documents train",
+        description="Train one document model and measure what it memorised.",
+        default_env=True,
+        env_prefix="QPRIV_DOCUMENTS",
     )
+    parser.add_argument("--config", action=ConfigFile, help="settings of the run, as YAML")
+    parser.add_argument("--out", type=Path, required=True, help="the run folder")
+    parser.add_argument("--seed", type=int, default=0, help="of training and noise")
+    parser.add_argument(
+        "--baselines",
+        type=list[Path],
+        default=[],
+        help="folders of runs that never saw the canaries: G is the union over them",
+    )
+    parser.add_argument(
+        "--undefended", type=Path | None, default=None, help="folder of the run without defence"
+    )
+    parser.add_class_arguments(DocumentRun)
+    given: Any = parser.parse_args([shipped(word) for word in words])
+    made = parser.instantiate_classes(given)
+    settings = DocumentRun(**{field.name: made[field.name] for field in fields(DocumentRun)})
+    return settings, made, parser.dump(given)
+
+
+def _paths(text: str) -> list[Path]:
+    return [Path(part.strip()) for part in text.strip("[]").split(",") if part.strip()]
+
+
+def _replace_results(results: Iterable[Result], folder: Path) -> None:
+    """Write the figures of a run in place of those of an earlier start."""
+    path = folder / "results.jsonl"
+    path.unlink(missing_ok=True)
+    append_results(path, results)

@@ -25,7 +25,8 @@ COMMANDS = {
     "merge": ("cli.merge", "make a run's adapter part of the weights it was trained on"),
     "features": ("cli.features", "show the size of the feature cache, or clear it"),
     "dashboard": ("cli.dashboard", "describe a W&B workspace of your runs, and push it"),
-    "prepare": ("cli.commands", "prepare tiny, reader, canaries: make what studies start from"),
+    "documents": ("cli.documents", "documents train, score: what one document model memorised"),
+    "prepare": ("cli.prepare", "prepare tiny, reader, canaries: make what studies start from"),
 }
 
 SURROUNDINGS = {

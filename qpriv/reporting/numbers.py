@@ -16,6 +16,8 @@ def number(value: float, unit: str = "") -> str:
             return _bytes(value)
         case "tokens" | "s":
             return f"{value:z.1f}"
+        case "canaries":  # counts, but for means over seeds
+            return f"{value:z.0f}" if value == int(value) else f"{value:z.1f}"
         case "dB":
             return f"{value:z.2f}"
         case _:

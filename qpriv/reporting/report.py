@@ -24,6 +24,7 @@ from .tables import (
     AttackTables,
     Table,
     attack_tables,
+    document_tables,
     other_table,
     paradigm_table,
     policy_table,
@@ -41,13 +42,14 @@ class DatasetReport:
 
     name: str
     tables: tuple[Table, ...]
+    documents: tuple[Table, ...]
     attacks: tuple[AttackTables, ...]
 
     @property
     def all_tables(self) -> tuple[Table, ...]:
         """Return every table, those of the attacks last."""
         of_attacks = (t for each in self.attacks for t in (each.main, each.more) if t)
-        return (*self.tables, *of_attacks)
+        return (*self.tables, *self.documents, *of_attacks)
 
 
 def write_report(run_folders: Iterable[Path], out: Path, *, redact: bool = False) -> Path:
@@ -95,6 +97,7 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
     claims = [claim for each in answered for claim in evaluate_claims(each)]
     main = next(iter(by_dataset.values()), evidence)
     curves = [curve for run in runs for curve in run.curves]
+    histograms = [each for run in runs for each in run.histograms]
     datasets = [_dataset(name, each) for name, each in by_dataset.items()]
     tables = [table for report in datasets for table in report.all_tables]
     environment = Environment(
@@ -117,7 +120,7 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
         claims=claims,
         verdicts=Counter(claim.verdict for claim in claims),
         rule=RULE,
-        pictures=[(each, Markup(each.svg)) for each in all_pictures(main, curves)],
+        pictures=[(each, Markup(each.svg)) for each in all_pictures(main, curves, histograms)],
         galleries=galleries(runs, redact=redact),
         redacted=redact,
         runs=[(run, _shortened(run.config) if redact else run.config) for run in runs],
@@ -128,7 +131,8 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
 def _dataset(name: str, evidence: Evidence) -> DatasetReport:
     makers = (policy_table, paradigm_table, sweep_table, question_type_table)
     present = tuple(table for make in makers if (table := make(evidence, name)))
-    return DatasetReport(name, present, tuple(attack_tables(evidence, name)))
+    documents = tuple(document_tables(evidence, name))
+    return DatasetReport(name, present, documents, tuple(attack_tables(evidence, name)))
 
 
 def _versions() -> dict[str, str]:

@@ -10,6 +10,7 @@ import msgspec
 
 from qpriv.curve import CURVES_FILE, Curve, read_curves
 from qpriv.errors import DataError
+from qpriv.histogram import HISTOGRAMS_FILE, Histogram, read_histograms
 from qpriv.key import AttackSetting, Key, Scalar
 from qpriv.lines import distinct
 from qpriv.result import CLOCK_FILE, Result, read_results
@@ -84,6 +85,7 @@ class Run:
         results: The figures of ``results.jsonl``, and the times of ``clock.jsonl``.
         metrics: The lines of ``metrics.jsonl``: epoch, step and named values.
         curves: The lines of ``curves.jsonl``.
+        histograms: The lines of ``histograms.jsonl``.
         media: The pictures of ``media.jsonl`` whose file exists.
         config: Text of ``config.yaml``, or empty.
         stage: Name of the study's stage, or of the folder.
@@ -95,6 +97,7 @@ class Run:
     results: tuple[Result, ...] = ()
     metrics: tuple[dict[str, Scalar], ...] = ()
     curves: tuple[Curve, ...] = ()
+    histograms: tuple[Histogram, ...] = ()
     media: tuple[Medium, ...] = ()
     config: str = ""
     stage: str = ""
@@ -157,6 +160,10 @@ def read_run(folder: Path) -> Run:
         metrics=tuple(_read_lines(folder / "metrics.jsonl", dict[str, Scalar])),
         curves=tuple(
             replace(curve, stage=stage, tags=tags) for curve in read_curves(folder / CURVES_FILE)
+        ),
+        histograms=tuple(
+            replace(each, stage=stage, tags=tags)
+            for each in read_histograms(folder / HISTOGRAMS_FILE)
         ),
         media=tuple(medium for medium in listed if medium not in missing),
         config=_read_text(folder / "config.yaml"),

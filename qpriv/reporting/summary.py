@@ -38,8 +38,14 @@ def describe_runs(runs: Sequence[Run], evidence: Evidence) -> str:
     seeds_text = (
         f"{_count(len(seeds), 'seed')} ({', '.join(seeds)})" if seeds else "no recorded seed"
     )
+    found = f"{_count(len(runs), 'run')} over {seeds_text} on {sets}."
+    if any(figure.name.startswith("extraction/") for figure in evidence.figures):
+        return (
+            f"{found} Document models answer questions about pages. Answers they were trained on "
+            "are erased from the pages, and attackers ask for them all the same."
+        )
     return (
-        f"{_count(len(runs), 'run')} over {seeds_text} on {sets}. A vision-language model answers "
+        f"{found} A vision-language model answers "
         "questions about images. Before anything leaves the client, a pruning policy drops part of "
         "the visual tokens. Attackers then try to take from what crosses, or from the trained "
         "model, what they should not have."

@@ -9,6 +9,7 @@ from .condition import Condition
 from .estimate import Estimate
 from .evidence import Evidence, Figure
 from .numbers import MISSING, basis, interval, number
+from .tables.documents import document_tables
 
 _COLUMNS = (
     ("accuracy", "accuracy"),
@@ -39,10 +40,25 @@ def format_evidence(evidence: Evidence) -> str:
     names = {figure.name for figure in evidence.figures}
     columns = [(title, name) for title, name in _COLUMNS if name in names]
     rows = [row for each in evidence.conditions if (row := _rows(evidence, each, columns))]
+    if not rows and (documents := format_documents(evidence)):
+        return documents
     if not rows:
         return "Nothing was measured yet."
     lines = [("policy", *(title for title, _ in columns)), *(line for row in rows for line in row)]
     return "\n".join([*_aligned(lines), *_footnotes(evidence, columns)])
+
+
+def format_documents(evidence: Evidence) -> str:
+    """Return what document models memorised as text, a model a row; empty where there is none."""
+    tables = document_tables(evidence, "")
+    if not tables:
+        return ""
+    sizes = tables[0]
+    lines = [("model", *(column.title for column in sizes.columns))]
+    for row in sizes.rows:
+        cells = (f"{cell.text or '-'} {cell.interval}".strip() for cell in row.cells)
+        lines.append((row.header, *cells))
+    return "\n".join(_aligned(lines))
 
 
 def _rows(

@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 from qpriv.reporting import write_report
-from qpriv.reporting.document_report import write_document_report
-from qpriv.reporting.document_study import DocumentStudy, study_corpus
 from tests.reporting import fakes
-from tests.reporting.test_document_report import made_up
 
 from . import chromium
 
@@ -42,14 +39,11 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     """Pages of figures that nobody measured: of a study, of one run, of a document study."""
     folder = tmp_path_factory.mktemp("pages")
     run = fakes.write_run(folder / "one", fakes.policy_results("off", seed=0))
-    corpus = study_corpus(DocumentStudy(base=2, validation=2), folder / "canaries")
-    outcomes, scores = made_up(corpus)
-    (folder / "documents").mkdir()
-    write_document_report(folder / "documents", outcomes, [scores], corpus.canaries)
+    documents = fakes.write_document_study(folder / "documents")
     return {
         "study": write_report([fakes.write_study(folder / "study")], folder / "of-study"),
         "run": write_report([run], folder / "of-run"),
-        "documents": folder / "documents" / "report.html",
+        "documents": write_report([documents], folder / "of-documents"),
     }
 
 

@@ -11,10 +11,10 @@ import yaml
 
 from cli import training
 from cli.main import main
+from cli.study import cells, read_study, run_study
 from cli.training import CONFIGS
 from qpriv.datasets.dpriv.eurosat import CLASSES
 from qpriv.models.registry import SENSITIVITY_ENCODER, TEXT_ENCODER
-from qpriv.reporting.study import cells, read_study, run_study
 from qpriv.result import read_results
 from tests.data.celeba import data as celeba
 from tests.data.cifar10 import data as cifar10

@@ -24,7 +24,6 @@ STEP = [
     "--run.wandb=off",
 ]
 PROBES = "--config=study/probes/tiny.yaml"
-DOCUMENTS = ["--resolutions", "0.25", "--epochs", "1", "--documents", "2", "2", "--kinds", "f"]
 
 NOT_RUN = {
     "llava-hf/": "needs 14 GB of weights: its settings are parsed",
@@ -86,7 +85,7 @@ def test_what_is_no_command_of_ours_exists(command):
 )
 def test_a_named_command_exists(command, capsys):
     assert command.words[1] in COMMANDS
-    if len(command.words) > 2 and command.words[2] != "documents":
+    if len(command.words) > 2:
         with pytest.raises(SystemExit):
             main([*command.words[1:], "--help"])
         assert f"qpriv {command.words[1]} {command.words[2]}" in capsys.readouterr().out
@@ -161,9 +160,7 @@ def test_a_command_runs(command, place, monkeypatch, capsys):
 def carry_out(words: list[str], place: Path) -> None:
     """Run a command in a step or two, in a folder of its own where it writes a run."""
     words = filled(words, place)
-    if words[:2] == ["study", "documents"]:
-        main([*words, *DOCUMENTS, "--out", str(place / "documents")])
-    elif words[0] == "study":
+    if words[0] == "study":
         main([*words, "--fast", "--jobs", "1"])
     elif words[0] == "attack":
         slake = ["--data=SLAKE", f"--data.root={place / 'slake'}", "--data.victim_share=0.2"]

@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image
 
 from qpriv.curve import CURVES_FILE, Curve, append_curves
+from qpriv.histogram import HISTOGRAMS_FILE, Histogram, append_histograms
 from qpriv.result import Result, append_results
 
 N_TOKENS = 64
@@ -199,6 +200,61 @@ def write_study(root: Path, seeds: tuple[int, ...] = (0, 1, 2), epochs: int = 3)
     ]
     write_run(root / "downsample-0", failed_run)
     return root
+
+
+def document_results(model: str, memorised: float, defence: str = "none") -> list[Result]:
+    """Return some of what a run of a document study writes."""
+    setting = {"model": model, "resolution": 0.5}
+    given = {"dataset": "FakeDocuments", "policy": "", "n": 60, "half": 5.0, "defence": defence}
+
+    def count(name: str, value: float, **more: object) -> Result:
+        return result(
+            f"extraction/{name}", value, unit="canaries", attack={**setting, **more}, **given
+        )
+
+    return [
+        result("anls", 0.4, attack=setting, **{**given, "half": 0.05}),
+        count("extractable", memorised + 3),
+        count("generalised", 3.0),
+        count("memorised", memorised),
+        count("memorised_pii", memorised / 2),
+        *(count("memorised", memorised / 4, kind=kind) for kind in ("person", "contact")),
+        *(count("memorised", memorised / times, repetition=times) for times in (1, 2, 10)),
+        count("memorised", memorised / 2, context="no text"),
+        count("memorised_and_said", memorised / 3, context="no text"),
+    ]
+
+
+def write_document_study(root: Path) -> Path:
+    """Write a small document study: f, f with blocking, and scores with their histograms."""
+    for model, memorised, defence in (("f", 20.0, "none"), ("f_EB", 0.0, "extraction blocking")):
+        folder = write_run(root / model, document_results(model, memorised, defence))
+        _write_record(folder, model, {"resolution": "0.5"})
+    scored = {"model": "f", "resolution": 0.5, "splits": 8}
+    given = {"dataset": "FakeDocuments", "policy": "", "n": 60, "half": 0.1}
+    scores = [
+        result(f"extraction/{name}", 0.4, attack={**scored, "page": page}, **given)
+        for name in ("memorisation", "simplicity")
+        for page in ("erased", "whole")
+    ]
+    folder = write_run(root / "scores", scores)
+    _write_record(folder, "scores", {"resolution": "0.5"})
+    counts = ((0, 1), (3, 0))
+    histograms = [
+        Histogram(
+            name="extraction/scores", n=4, seed=0, dataset="FakeDocuments", of=label,
+            setting={"splits": 8, "set": label}, counts=counts,
+            rows=("memorisation", -1, 1), columns=("simplicity", 0, 2),
+        )
+        for label in ("all canaries", "E - G", "G")
+    ]  # fmt: skip
+    append_histograms(folder / HISTOGRAMS_FILE, histograms)
+    return root
+
+
+def _write_record(folder: Path, stage: str, tags: dict[str, str]) -> None:
+    record = {"study": "documents", "stage": stage, "tags": tags}
+    (folder / "cell.json").write_text(json.dumps(record))
 
 
 def _write_sweep(root: Path, seed: int) -> None:

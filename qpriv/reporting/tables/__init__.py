@@ -1,6 +1,7 @@
 """Results as tables, for the page."""
 
 from .attacks import AttackTables, attack_tables
+from .documents import document_tables
 from .policies import (
     other_table,
     paradigm_table,
@@ -16,6 +17,7 @@ __all__ = [
     "Row",
     "Table",
     "attack_tables",
+    "document_tables",
     "other_table",
     "paradigm_table",
     "policy_table",

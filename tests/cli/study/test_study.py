@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from cli.study import Forecast, cells, read_study, run_study
+from cli.study.workers import Fit
 from qpriv.errors import ConfigError
-from qpriv.reporting.study import Forecast, cells, read_study, run_study
-from qpriv.reporting.study.workers import Fit
 from qpriv.result import read_results
-
-from . import fakes
+from tests.reporting import fakes
 
 STUDY = """
 name: small
@@ -296,7 +295,7 @@ def test_a_page_that_cannot_be_made_does_not_end_the_study(config, monkeypatch):
             raise ValueError("no page")
         return out / "report.html"
 
-    monkeypatch.setattr("qpriv.reporting.study.runner.write_report", fail_once)
+    monkeypatch.setattr("cli.study.runner.write_report", fail_once)
     outcome, said = study(config, FakeFit())
     assert outcome.done == ALL and outcome.report is not None
     assert "no report for now: ValueError: no page" in said
@@ -320,3 +319,105 @@ def test_no_jobs_are_refused(config):
 def test_a_missing_study_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no such study"):
         run_study(tmp_path / "none.yaml", tmp_path, FakeFit())
+
+
+GRID = """
+name: grid
+seeds: [0, 1]
+stages:
+  - name: base
+    command: documents train
+    config: fit.yaml
+    minutes: 1
+    grid: {size: [1, 0.5], recipe.patience: [null, 3]}
+  - name: clean
+    command: documents train
+    config: fit.yaml
+    minutes: 1
+    overrides: ["--baselines=[{base/*}]"]
+    grid: {size: [1, 0.5]}
+  - name: trained
+    command: documents train
+    config: fit.yaml
+    minutes: 1
+    overrides: ["--baselines=[{base}]", "--every=[{base/seeds}]"]
+    grid: {size: [1, 0.5], recipe.patience: [null, 3]}
+  - name: scores
+    command: documents score
+    minutes: 1
+    overrides: ["--halves=[{clean/*}]"]
+"""
+
+
+@pytest.fixture
+def grid(config):
+    config.write_text(GRID)
+    made = cells(read_study(config), config.parent, Path("out"))
+    return {cell.key: cell for cell in made}
+
+
+def test_a_grid_is_a_run_for_each_combination(grid):
+    assert len(grid) == 2 * (4 + 2 + 4 + 1)
+    cell = grid["base-size=0.5-patience=null-seed1"]
+    assert cell.arguments()[:2] == ["documents", "train"]
+    assert cell.arguments()[3:] == [
+        "--seed=1",
+        "--out=out/base-size=0.5-patience=null-seed1",
+        "--size=0.5",
+        "--recipe.patience=null",
+    ]
+    assert cell.tags == {"size": "0.5", "patience": "null"}
+
+
+def test_a_placeholder_is_the_run_whose_settings_agree(grid):
+    cell = grid["trained-size=0.5-patience=3-seed0"]
+    assert cell.overrides[0] == "--baselines=[out/base-size=0.5-patience=3-seed0]"
+    assert cell.overrides[1] == (
+        "--every=[out/base-size=0.5-patience=3-seed0,out/base-size=0.5-patience=3-seed1]"
+    )
+    assert set(cell.needs) == {
+        "base-size=0.5-patience=3-seed0", "base-size=0.5-patience=3-seed1",
+    }  # fmt: skip
+
+
+def test_a_placeholder_of_many_is_all_runs_that_agree(grid):
+    assert grid["clean-size=1-seed0"].needs == (
+        "base-size=1-patience=null-seed0", "base-size=1-patience=3-seed0",
+    )  # fmt: skip
+    assert grid["scores-seed1"].needs == ("clean-size=1-seed1", "clean-size=0.5-seed1")
+    assert "--config" not in " ".join(grid["scores-seed1"].arguments())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[{base/*}]", "[{base}]", "stands for 2 runs"),
+        ("grid: {size: [1, 0.5]}", "grid: {size: []}", "a setting without values"),
+        ("command: documents score", "command: fit", "fit and config do not fit"),
+        ("command: documents score", "command: document", "Invalid enum value"),
+        ("size: [1, 0.5], recipe", "size: [1, 1], recipe", "is there twice"),
+    ],
+)
+def test_a_grid_that_cannot_work_is_refused(config, old, new, message):
+    assert old in GRID
+    config.write_text(GRID.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=message):
+        cells(read_study(config), config.parent, Path("out"))
+
+
+def test_a_run_waits_for_runs_of_later_seeds(config):
+    (config.parent / "study.yaml").write_text(GRID)
+    started = []
+
+    def fit(arguments):
+        folder = Path(next(a for a in arguments if a.startswith("--out=")).removeprefix("--out="))
+        started.append(folder.name)
+        fakes.write_run(folder, [fakes.result("anls", 0.8, half=0.1)])
+
+    outcome, _ = study(config, fit)
+    assert outcome.exit_code == 0 and len(started) == 22
+    for key in started:
+        if key.startswith("trained-"):
+            point = key.removeprefix("trained-").rpartition("-seed")[0]
+            needs = [f"base-{point}-seed{seed}" for seed in (0, 1)]
+            assert max(map(started.index, needs)) < started.index(key)

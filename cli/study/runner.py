@@ -10,15 +10,15 @@ from pathlib import Path
 import msgspec
 
 from qpriv.errors import ConfigError
+from qpriv.reporting.evidence import Evidence
+from qpriv.reporting.report import write_report
+from qpriv.reporting.run_folder import CellRecord, read_run
+from qpriv.reporting.text import format_evidence
 from qpriv.writing import hold, write_whole
 
-from ..evidence import Evidence
-from ..report import write_report
-from ..run_folder import CellRecord, read_run
-from ..text import format_evidence
 from .config import Cell, Study, cells, read_study
+from .dry_run import dry_run
 from .forecast import Forecast
-from .rehearsal import rehearsal
 from .workers import Fit, attempt, workers
 
 Echo = Callable[[str], None]
@@ -67,7 +67,7 @@ def run_study(
     fit: Fit,
     *,
     jobs: int | None = None,
-    rehearse: Path | None = None,
+    dry_run_probes: Path | None = None,
     echo: Echo = print,
 ) -> Outcome:
     """Run what is not yet done of a study, and write its report.
@@ -82,7 +82,7 @@ def run_study(
         fit: Runs ``qpriv`` with these arguments; raises, or exits with a code, where it fails.
         jobs: Runs at a time; the study's own number where None. Several run in processes of
             their own, share the cores, and print to ``log.txt`` in their run folders.
-        rehearse: Run a `rehearsal` with these attackers; None runs the study itself.
+        dry_run_probes: Make a `dry_run` with these attackers; None runs the study itself.
         echo: Where progress is told.
 
     Raises:
@@ -93,8 +93,8 @@ def run_study(
     if jobs is not None and jobs < 1:
         raise ConfigError(f"jobs is {jobs}", remedy="choose 1 or more")
     study = read_study(config)
-    if rehearse is not None:
-        study = rehearsal(study, rehearse)
+    if dry_run_probes is not None:
+        study = dry_run(study, dry_run_probes)
     grid = cells(study, config.parent, out)
     return _Runner(study, grid, out, fit, jobs or study.jobs, echo).run()
 

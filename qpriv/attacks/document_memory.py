@@ -1,18 +1,19 @@
-"""Figures of a document study: sizes of E, G and M with intervals, by kind, context and defence."""
+"""What a document model memorised: sizes of E, G and M, by kind, context and defence."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qpriv.attacks.extraction_contexts import ERASED, CanarySet
+from qpriv.errors import ConfigError
 from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.membership import attack_report
 from qpriv.metrics.memorisation import Flags, memorised, size, size_change
 from qpriv.result import Result, Scalar
 
 from .document_outcome import Outcome
-from .document_study import BASELINES, DEFENCES
+from .document_run import DocumentRun
+from .extraction_contexts import ERASED, CanarySet
 
 
 @dataclass(frozen=True)
@@ -76,57 +77,71 @@ class Pair:
         return Pair(self.trained.under(defence), baselines, defence)
 
 
-def study_results(
-    outcomes: Sequence[Outcome], canaries: CanarySet, union: bool = False
+def run_results(
+    outcome: Outcome,
+    canaries: CanarySet,
+    baselines: Sequence[Outcome] = (),
+    undefended: Outcome | None = None,
 ) -> list[Result]:
-    """Return every figure of a study.
+    """Return every figure of one model.
 
     Args:
-        outcomes: Outcomes of its runs.
-        canaries: The canaries they were asked for.
-        union: Take G as the union over the f_G of all seeds, not of the same seed alone. What
-            some f_G says by chance is then not called memorised.
+        outcome: What the model says.
+        canaries: The canaries it was asked for.
+        baselines: What models of the same training say that never saw the canaries: f_G. G is the
+            union over them, so that what some f_G says by chance is not called memorised.
+        undefended: What the model of the same training says that has no defence; with it, and
+            only for a model with a defence, the changes are measured too.
     """
     groups = Groups.of(canaries)
-    results = [figure for o in outcomes for figure in (*_utility(o), *_membership(o))]
-    pairs = list(document_pairs(outcomes, union))
-    plain = {_place(pair.trained): pair for pair in pairs if pair.trained.kind == "f"}
-    for pair in pairs:
-        results += _pair(pair, groups)
-        undefended = plain.get(_place(pair.trained))
-        if undefended and pair.defence != "none":
-            results += _change(pair, undefended, groups)
-        for name in pair.trained.defended:
-            defended = pair.under(name)
-            results += [*_utility(defended.trained, name), *_contexts(defended, groups)]
-            results += _change(defended, pair, groups)
+    results = [*_utility(outcome), *_membership(outcome)]
+    if not baselines:
+        return results
+    pair = Pair(outcome, tuple(baselines), outcome.defence)
+    results += _pair(pair, groups)
+    if undefended is not None:
+        results += _change(pair, undefended, groups)
+    for name in outcome.defended:
+        defended = pair.under(name)
+        results += [*_utility(defended.trained, name), *_contexts(defended, groups)]
+        results += _change(defended, compared(outcome, baselines), groups)
     return results
 
 
-def document_pairs(outcomes: Sequence[Outcome], union: bool = False) -> Iterator[Pair]:
-    """Yield each model that was trained on the canaries with its baselines."""
-    for outcome in outcomes:
-        if outcome.kind not in BASELINES:
-            continue
-        baselines = tuple(
-            other
-            for other in outcomes
-            if other.kind == BASELINES[outcome.kind]
-            and _place(other)[:2] == _place(outcome)[:2]
-            and (union or other.seed == outcome.seed)
-        )
-        if baselines:
-            yield Pair(outcome, baselines, DEFENCES.get(outcome.kind, "none"))
+def compared(outcome: Outcome, baselines: Sequence[Outcome]) -> Outcome:
+    """Return an outcome that says what is memorised and what generalised, on erased pages."""
+    pair = Pair(outcome, tuple(baselines))
+    return replace(
+        outcome, memorised=pair.memorised().tolist(), generalised=pair.generalised().tolist()
+    )
 
 
-def _place(outcome: Outcome) -> tuple[float, str, int]:
-    """Return what a pair has in common: resolution, stopping rule, seed."""
-    return outcome.resolution, outcome.stopping, outcome.seed
+def check_baselines(run: DocumentRun, canaries: CanarySet, baselines: Sequence[Outcome]) -> None:
+    """Refuse models that are not trained as this one will be, or were asked for other canaries.
+
+    Raises:
+        ConfigError: If a baseline has seen the canaries, or differs in resolution, stopping rule
+            or canaries.
+    """
+    for other in baselines:
+        problems = {
+            "was trained on the canaries": other.trained,
+            f"has resolution {other.resolution}": other.resolution != run.resolution,
+            f"stops by another rule ({other.stopping})": other.stopping != run.stopping,
+            "was asked for other canaries": len(other.whole) != len(canaries.canaries),
+        }
+        for problem, holds in problems.items():
+            if holds:
+                raise ConfigError(
+                    f"the baseline {other.model} {problem}",
+                    where="--baselines",
+                    remedy="give runs of the same settings with include_canaries: false",
+                )
 
 
 def _utility(outcome: Outcome, defence: str | None = None) -> list[Result]:
     n = len(set(outcome.documents))
-    label = defence or DEFENCES.get(outcome.kind, "none")
+    label = defence or outcome.defence
     ci = mean_interval(outcome.anls, outcome.documents)
     results = [
         _figure(outcome, label, "anls", float(np.mean(outcome.anls)), n, ci),
@@ -194,13 +209,13 @@ def _contexts(pair: Pair, groups: Groups) -> list[Result]:
     return results
 
 
-def _change(pair: Pair, plain: Pair, groups: Groups) -> list[Result]:
+def _change(pair: Pair, before: Outcome, groups: Groups) -> list[Result]:
     """Return what a defence changes, question by question and canary by canary."""
-    after, before = pair.trained, plain.trained
+    after = pair.trained
     moved = np.asarray(after.anls) - np.asarray(before.anls)
     n = len(set(after.documents))
     ci = mean_interval(moved, after.documents)
-    change = size_change(pair.memorised(), plain.memorised(), groups.documents)
+    change = size_change(pair.memorised(), np.array(before.memorised, dtype=bool), groups.documents)
     documents = len(set(groups.documents))
     return [
         _figure(after, pair.defence, "anls_change", float(moved.mean()), n, ci),
@@ -217,19 +232,22 @@ def _membership(outcome: Outcome) -> list[Result]:
     if outcome.membership is None:
         return []
     found = outcome.membership
-    trained = outcome.kind in BASELINES
     results = []
     for method, scores in found.scores.items():
         threshold = 0.0 if method == "clusters" else None
         report = attack_report(scores, found.canary, found.documents, threshold=threshold)
-        setting: dict[str, Scalar] = {**_setting(outcome), "method": method, "members": trained}
+        setting: dict[str, Scalar] = {
+            **_setting(outcome),
+            "method": method,
+            "members": outcome.trained,
+        }
         results += [
             replace(
                 result,
                 name=f"attack/document_membership/{result.name}",
                 seed=outcome.seed,
                 dataset="FakeDocuments",
-                defence=DEFENCES.get(outcome.kind, "none"),
+                defence=outcome.defence,
                 attack=setting,
             )
             for result in report
@@ -249,7 +267,7 @@ def _count(pair: Pair, groups: Groups, name: str, flags: Flags, **attack: Scalar
 
 def _setting(outcome: Outcome) -> dict[str, Scalar]:
     """Return what names the model; the stopping rule where it is not the fixed number of epochs."""
-    plain: dict[str, Scalar] = {"model": outcome.kind, "resolution": outcome.resolution}
+    plain: dict[str, Scalar] = {"model": outcome.model, "resolution": outcome.resolution}
     return plain if outcome.stopping == "fixed" else {**plain, "stopping": outcome.stopping}
 
 

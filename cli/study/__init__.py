@@ -1,4 +1,4 @@
-"""Studies: a grid of fits over seeds, resumable, with a forecast before and a report after."""
+"""Studies: a grid of runs over seeds, resumable, with a forecast before and a report after."""
 
 from .config import Cell, Stage, Study, Variant, cells, read_study
 from .forecast import Forecast

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from cli import main as command
+from cli.study import Cell, Forecast, cells, read_study
 from cli.training import CONFIGS
-from qpriv.reporting.study import Cell, Forecast, cells, read_study
 from qpriv.result import read_results
 
 STUDIES = sorted((CONFIGS / "study").glob("*.yaml"))

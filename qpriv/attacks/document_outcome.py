@@ -1,4 +1,4 @@
-"""What one run of the document study measures: every canary in every context, and utility."""
+"""`Outcome`: what one document model says of every canary in every context, and how well it reads."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -7,15 +7,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from qpriv.attacks.candidate_ranking import rank_candidates
-from qpriv.attacks.document_membership import (
-    blind_document_scores,
-    loss_scores,
-    membership_features,
-    membership_scores,
-)
-from qpriv.attacks.extraction import Query, defended, degenerate, extract, full_pages, generate
-from qpriv.attacks.extraction_contexts import ERASED, Context, standard_contexts
 from qpriv.datasets.sample import VQASample
 from qpriv.defences.extraction_blocking import ABSTAIN
 from qpriv.defences.question_changes import (
@@ -26,33 +17,26 @@ from qpriv.defences.question_changes import (
     by_question,
     of_samples,
 )
-from qpriv.errors import ModelError
+from qpriv.errors import DataError, ModelError
 from qpriv.metrics.functional import anls
 from qpriv.metrics.memorisation import Flags
 from qpriv.models.documents.base import DocumentModel
+from qpriv.writing import write_whole
 
-from .document_study import Corpus, DocumentRun, DocumentStudy, Kind
+from .candidate_ranking import rank_candidates
+from .document_membership import (
+    blind_document_scores,
+    loss_scores,
+    membership_features,
+    membership_scores,
+)
+from .document_run import Corpus, DocumentRun, Training
+from .extraction import Query, defended, degenerate, extract, full_pages, generate
+from .extraction_contexts import ERASED, Context, standard_contexts
+
+OUTCOME_FILE = "outcome.json"
 
 Change = Callable[[str], str]
-
-
-@dataclass(frozen=True)
-class Training:
-    """How the model of a run was trained.
-
-    Args:
-        train_loss: Loss of each epoch.
-        epoch: Epoch (from 0) whose weights were measured.
-        noise: Noise of DP-SGD over its clipping norm; None without it.
-        epsilon: Its epsilon.
-        delta: Its delta.
-    """
-
-    train_loss: tuple[float, ...]
-    epoch: int
-    noise: float | None = None
-    epsilon: float | None = None
-    delta: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,9 +74,11 @@ class Outcome:
     """What a run measured.
 
     Args:
-        kind: Kind of the model.
+        model: Name of the model, see `DocumentRun.label`.
+        trained: Whether it was trained on the canaries.
         resolution: Its training resolution.
         seed: Its seed.
+        defence: Label of the defence in its training, or ``none``.
         exact: For each context which canaries came out, in the order of the canaries.
         whole: Which answers it gives on whole pages.
         anls: ANLS of each validation question, the documents of them beside.
@@ -107,11 +93,15 @@ class Outcome:
         stopping: When its training stopped: ``fixed``, or by which patience.
         defended: By defence at inference what it says under it.
         membership: Scores of documents, where they were asked for.
+        memorised: Which canaries it has memorised (M on erased pages); None without baselines.
+        generalised: Which canaries its baselines say (G on erased pages); None without baselines.
     """
 
-    kind: Kind
+    model: str
+    trained: bool
     resolution: float
     seed: int
+    defence: str
     exact: dict[str, list[bool]]
     whole: list[bool]
     anls: list[float]
@@ -122,10 +112,12 @@ class Outcome:
     beams: list[bool]
     ranks: list[int]
     candidates: list[int]
-    training: Training = Training((), 0)
+    training: Training = field(default_factory=lambda: Training((), 0))
     stopping: str = "fixed"
     defended: dict[str, Defended] = field(default_factory=dict)
     membership: Membership | None = None
+    memorised: list[bool] | None = None
+    generalised: list[bool] | None = None
 
     def flags(self, context: str = ERASED.name) -> Flags:
         """Return which canaries came out in a context."""
@@ -138,7 +130,7 @@ class Outcome:
 
 
 def measure(
-    model: DocumentModel, run: DocumentRun, corpus: Corpus, study: DocumentStudy, training: Training
+    model: DocumentModel, run: DocumentRun, corpus: Corpus, training: Training, seed: int
 ) -> Outcome:
     """Ask a model for every canary in every context, and for the validation answers.
 
@@ -149,19 +141,21 @@ def measure(
     said = [best for (best,) in generate(model, full_pages(validation))]
     broken = degenerate(said)
     if broken:
-        raise ModelError(broken, where=run.name, remedy="train longer, or from another start")
-    reword = paraphrase(study.paraphrase)
-    own = of_samples(reword) if study.paraphrase == "rules" else by_question(reword)
-    contexts = standard_contexts(own, study.shifts)
+        raise ModelError(broken, where=run.label, remedy="train longer, or from another start")
+    reword = paraphrase(run.paraphrase)
+    own = of_samples(reword) if run.paraphrase == "rules" else by_question(reword)
+    contexts = standard_contexts(own, run.shifts)
     answers = [canary.answer for canary in canaries.canaries]
     banned = generate(model, canaries.queries(ERASED), banned=[ABSTAIN])
     beams = generate(model, canaries.queries(ERASED), beams=2)
     rankings = rank_candidates(model, canaries)
     texts = [answer.text for answer in said]
     return Outcome(
-        kind=run.kind,
+        model=run.label,
+        trained=run.include_canaries,
         resolution=run.resolution,
-        seed=run.seed,
+        seed=seed,
+        defence=run.defence,
         exact=_extracted(model, corpus, contexts),
         whole=extract(model, full_pages(corpus.documents.canaries)).exact.tolist(),
         anls=_anls(texts, validation),
@@ -174,8 +168,8 @@ def measure(
         candidates=[ranking.candidates for ranking in rankings],
         training=training,
         stopping=run.stopping,
-        defended=_question_defences(model, run, corpus, study, contexts, reword),
-        membership=_membership(model, corpus, run.seed) if study.membership else None,
+        defended=_question_defences(model, run, corpus, contexts, reword, seed),
+        membership=_membership(model, corpus, seed) if run.membership else None,
     )
 
 
@@ -201,24 +195,24 @@ def _question_defences(
     model: DocumentModel,
     run: DocumentRun,
     corpus: Corpus,
-    study: DocumentStudy,
     contexts: Sequence[Context],
     reword: Change,
+    seed: int,
 ) -> dict[str, Defended]:
-    """Return the defences that change the question, of the models without another defence."""
-    if run.kind not in ("f", "f_G"):
+    """Return the defences that change the question, of the models trained in the plain way."""
+    if run.label not in ("f", "f_G"):
         return {}
     validation = corpus.documents.validation
     changes: Mapping[str, Change] = {
         "ITP": reword,
-        "PR": RandomDigits("before", seed=run.seed),
-        "AR": RandomDigits("after", seed=run.seed),
+        "PR": RandomDigits("before", seed=seed),
+        "AR": RandomDigits("after", seed=seed),
     }
     found = {}
     for name, change in changes.items():
         asked = defended(full_pages(validation), change)
         texts = [best.text for (best,) in generate(model, asked)]
-        chosen = contexts if study.all_defended else contexts[:1]
+        chosen = contexts if run.all_defended else contexts[:1]
         found[name] = Defended(
             _extracted(model, corpus, chosen, change),
             _anls(texts, validation),
@@ -261,11 +255,23 @@ def _share(flags: Iterable[bool]) -> float:
     return float(np.mean(list(flags)))
 
 
-def read_outcomes(folder: Path) -> list[Outcome]:
-    """Return the outcomes in a folder."""
-    return [read_outcome(path) for path in sorted(folder.glob("f*-resolution=*.json"))]
+def write_outcome(outcome: Outcome, folder: Path) -> None:
+    """Keep an outcome in a run folder."""
+    write_whole(folder / OUTCOME_FILE, msgspec.json.encode(outcome))
 
 
-def read_outcome(path: Path) -> Outcome:
-    """Return the outcome in a file."""
-    return msgspec.json.decode(path.read_bytes(), type=Outcome)
+def read_outcome(folder: Path) -> Outcome:
+    """Return the outcome that a run folder holds.
+
+    Raises:
+        DataError: If there is none, or it was written by another version.
+    """
+    path = folder / OUTCOME_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Outcome)
+    except (OSError, msgspec.DecodeError) as error:
+        raise DataError(
+            f"no outcome of a document model: {error}",
+            where=str(path),
+            remedy="give the folder of a finished `qpriv documents train`",
+        ) from error

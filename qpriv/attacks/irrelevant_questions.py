@@ -24,8 +24,9 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
+from qpriv.datasets.encodings import text_of
 from qpriv.datasets.sample import VQASample
-from qpriv.errors import DataError
+from qpriv.errors import DataError, reason
 from qpriv.metrics.intervals import wilson_interval
 from qpriv.result import Result
 
@@ -68,16 +69,19 @@ def load_phrases(path: Path | None = None) -> dict[Language, Phrases]:
     """
     source = files("qpriv.attacks") / "irrelevant_questions.json" if path is None else path
     try:
-        phrases = msgspec.json.decode(source.read_bytes(), type=dict[str, Phrases])
-    except (OSError, msgspec.DecodeError) as error:
+        text = text_of(source.read_bytes(), str(source))
+        phrases = msgspec.json.decode(text, type=dict[str, Phrases])
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise DataError(
-            f"no phrases: {error}",
+            f"no phrases: {reason(error)}",
             where=str(source),
             remedy="give refusals, nonsense, premises and things for each language",
         ) from error
     empty = [name for name, own in phrases.items() if not all(msgspec.structs.astuple(own))]
     if empty or not phrases:
-        raise DataError(f"a list of {empty or 'every language'} is empty", where=str(source))
+        raise DataError(
+            f"a list of {empty or 'every language'} is empty", where=str(source), remedy="name some"
+        )
     return phrases
 
 

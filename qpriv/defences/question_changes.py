@@ -3,7 +3,6 @@
 Pinto et al. 2024 (arXiv 2407.08707), section 6. They cost accuracy and leave the memory in place.
 """
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,10 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
+import msgspec
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from qpriv.datasets.encodings import read_text
+from qpriv.datasets.files import DiskFile
 from qpriv.datasets.sample import VQASample
-from qpriv.errors import DataError
+from qpriv.errors import DataError, reason
 from qpriv.models.encoders import as_model_error, quiet_loading
 
 
@@ -108,11 +110,11 @@ class FileParaphrase:
     def __init__(self, path: Path) -> None:
         self.path, self.label = path, f"paraphrase from {path.name}"
         try:
-            table = json.loads(path.read_bytes())
-            self._table = {k: v if isinstance(v, str) else str(v[0]) for k, v in table.items()}
-        except (OSError, json.JSONDecodeError, AttributeError, IndexError, TypeError) as error:
+            table = msgspec.json.decode(read_text(DiskFile(path)), type=dict[str, str | list[str]])
+            self._table = {k: v if isinstance(v, str) else v[0] for k, v in table.items()}
+        except (msgspec.DecodeError, RecursionError, IndexError) as error:
             raise DataError(
-                f"no table of paraphrases: {error}",
+                f"no table of paraphrases: {reason(error)}",
                 where=str(path),
                 remedy='write {"question": "reworded question", ...}',
             ) from error
@@ -124,7 +126,11 @@ class FileParaphrase:
             DataError: If the table does not have it.
         """
         if question not in self._table:
-            raise DataError(f"no paraphrase of {question!r}", where=str(self.path))
+            raise DataError(
+                f"no paraphrase of {question!r}",
+                where=str(self.path),
+                remedy="add it, or reword by rules",
+            )
         return self._table[question]
 
 

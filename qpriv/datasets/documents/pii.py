@@ -1,6 +1,5 @@
 """Which answers are personal, by rules that can be read; a person's word in a CSV beats them."""
 
-import csv
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +9,7 @@ from pathlib import Path
 from faker.providers.address.en_US import Provider as Addresses
 from faker.providers.person.en_US import Provider as People
 
+from qpriv.datasets.tables import read_table
 from qpriv.errors import DataError
 
 
@@ -129,18 +129,13 @@ def read_overrides(path: Path) -> dict[str, PIILabel]:
     Raises:
         DataError: If a column is missing or a kind unknown; names the line.
     """
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = {"key", "pii"} - set(reader.fieldnames or ())
-        if missing:
-            raise DataError(f"no column {sorted(missing)[0]!r}", where=str(path))
-        labels = {}
-        for line, row in enumerate(reader, start=2):
-            kind = (row["pii"] or "").strip().lower()
-            if kind and kind not in set(PIIKind):
-                kinds = ", ".join(PIIKind)
-                raise DataError(
-                    f"unknown kind {kind!r}", where=f"{path}, line {line}", remedy=f"use {kinds}"
-                )
-            labels[row["key"]] = PIILabel(PIIKind(kind) if kind else None, "a person")
+    labels = {}
+    for line, row in read_table(path, ("key", "pii")):
+        kind = row["pii"].strip().lower()
+        if kind and kind not in set(PIIKind):
+            kinds = ", ".join(PIIKind)
+            raise DataError(
+                f"unknown kind {kind!r}", where=f"{path}, line {line}", remedy=f"use {kinds}"
+            )
+        labels[row["key"]] = PIILabel(PIIKind(kind) if kind else None, "a person")
     return labels

@@ -5,6 +5,7 @@ The folder holds ``canaries.jsonl`` (every judged answer, rejected ones with the
 corrects kinds and rejects). A killed run goes on where it stopped.
 """
 
+import codecs
 import csv
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from qpriv.datasets.files import open_regular
 from qpriv.datasets.sample import VQASample
+from qpriv.datasets.tables import read_table
 from qpriv.errors import DataError
 from qpriv.writing import appending
 
@@ -120,15 +123,20 @@ def read_judged(path: Path) -> list[Canary]:
     """
     if not path.exists():
         raise DataError("no canaries here", where=str(path), remedy="run `qpriv prepare canaries`")
-    content = path.read_bytes()
+    with open_regular(path) as file:
+        content = file.read().removeprefix(codecs.BOM_UTF8)
     whole = content[: content.rfind(b"\n") + 1]
     decoder = msgspec.json.Decoder(Canary)
     judged = []
     for number, line in enumerate(whole.splitlines(), start=1):
         try:
             judged.append(decoder.decode(line))
-        except msgspec.DecodeError as error:
-            raise DataError(f"no canary: {error}", where=f"{path}, line {number}") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise DataError(
+                f"no canary: {error}",
+                where=f"{path}, line {number}",
+                remedy="remove the line; `qpriv prepare canaries` judges its answer again",
+            ) from error
     return judged
 
 
@@ -186,15 +194,13 @@ def write_review_table(canaries: Sequence[Canary], folder: Path) -> Path:
 
 def _read_review(path: Path) -> dict[str, tuple[bool, PIIKind | None]]:
     review: dict[str, tuple[bool, PIIKind | None]] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for line, row in enumerate(csv.DictReader(file), start=2):
-            kind = (row.get("pii") or "").strip().lower()
-            keep = (row.get("keep") or "yes").strip().lower()
-            if "key" not in row or (kind and kind not in set(PIIKind)) or keep not in {"yes", "no"}:
-                raise DataError(
-                    f"keep is {keep!r}, kind is {kind!r}",
-                    where=f"{path}, line {line}",
-                    remedy=f"keep is yes or no; a kind is empty or one of {', '.join(PIIKind)}",
-                )
-            review[row["key"]] = (keep == "yes", PIIKind(kind) if kind else None)
+    for line, row in read_table(path, ("key", "keep", "pii")):
+        kind, keep = row["pii"].strip().lower(), row["keep"].strip().lower() or "yes"
+        if (kind and kind not in set(PIIKind)) or keep not in {"yes", "no"}:
+            raise DataError(
+                f"keep is {keep!r}, kind is {kind!r}",
+                where=f"{path}, line {line}",
+                remedy=f"keep is yes or no; a kind is empty or one of {', '.join(PIIKind)}",
+            )
+        review[row["key"]] = (keep == "yes", PIIKind(kind) if kind else None)
     return review

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from qpriv.datasets.files import DataFile, read_data
+from qpriv.datasets.encodings import read_text
+from qpriv.datasets.files import DataFile
 from qpriv.datasets.image_index import ImageIndex
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import ImageSource
+from qpriv.datasets.tables import read_cells
 from qpriv.datasets.tree import FileTree
 from qpriv.errors import DataError
 
@@ -14,6 +16,7 @@ from .image_set import ImageSet, LabelledImage
 
 NUM_ATTRIBUTES = 40
 _PARTITIONS = {"0": "train", "1": "val", "2": "test"}
+_VALUES = frozenset({"1", "-1", "0"})  # copies write 0 for -1
 _REMEDY = (
     "accept CelebA's agreement at https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html and unpack "
     "img_align_celeba and the list files"
@@ -48,13 +51,15 @@ class CelebA(ImageSet):
     def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
         """Yield the images of a split."""
         attributes = _list_file(tree, "list_attr_celeba")
-        partition = dict(_rows(_list_file(tree, "list_eval_partition"), 1))
+        split_of = _partition(_list_file(tree, "list_eval_partition"))
         identity_of = _identities(tree)
         report.files = (attributes.name,)
         images, names = tree.images(), _attribute_names(attributes, report)
-        for image_id, values in _rows(attributes, NUM_ATTRIBUTES):
+        for line, image_id, values in _rows(attributes, NUM_ATTRIBUTES):
             report.read += 1
-            where = _PARTITIONS.get(partition[image_id][0]) if image_id in partition else None
+            if strange := set(values) - _VALUES:
+                raise _wrong(attributes, line, f"{sorted(strange)[0]!r} is no value: 1 or -1")
+            where = split_of.get(image_id)
             if where != split:
                 report.drop(f"belongs to {where}" if where else "not in the partition file")
                 continue
@@ -70,7 +75,7 @@ class CelebA(ImageSet):
                 labels=tuple(
                     name for name, value in zip(names, values, strict=True) if value == "1"
                 ),
-                meta={"identity": int(person) if person.isdecimal() else None},
+                meta={"identity": int(person) if person else None},
             )
 
 
@@ -84,25 +89,42 @@ def _identities(tree: FileTree) -> dict[str, str]:
     file = tree.find("identity_CelebA.txt", "identity_CelebA.csv")
     if file is None:
         return {}
-    identity_of = {image_id: person for image_id, (person,) in _rows(file, 1)}
+    identity_of = {}
+    for line, image_id, (person,) in _rows(file, 1):
+        if not person.isdecimal():
+            raise _wrong(file, line, f"{person!r} is no number of a person")
+        identity_of[image_id] = person
     if not identity_of:
         raise DataError("no line such as `000001.jpg 2880`", where=file.name, remedy=_REMEDY)
     return identity_of
+
+
+def _partition(file: DataFile) -> dict[str, str]:
+    """Return the split of every image."""
+    split_of = {}
+    for line, image_id, (number,) in _rows(file, 1):
+        if number not in _PARTITIONS:
+            raise _wrong(file, line, f"{number!r} is no part: {', '.join(_PARTITIONS)}")
+        split_of[image_id] = _PARTITIONS[number]
+    return split_of
 
 
 def _list_file(tree: FileTree, stem: str) -> DataFile:
     return tree.require(f"{stem}.txt", f"{stem}.csv", remedy=_REMEDY)
 
 
-def _lines(file: DataFile) -> Iterator[list[str]]:
+def _lines(file: DataFile) -> Iterator[tuple[int, list[str]]]:
     """Yield the words of every line; a ``.csv`` is parted by commas, a ``.txt`` by blanks."""
-    text = read_data(file).decode("utf-8", errors="replace")
-    comma = "," if ".csv" in file.name else None
-    return (line.strip().split(comma) for line in text.splitlines() if line.strip())
+    if ".csv" in file.name:
+        yield from read_cells(file)
+        return
+    for number, line in enumerate(read_text(file).splitlines(), start=1):
+        if words := line.split():
+            yield number, words
 
 
 def _attribute_names(file: DataFile, report: DataReport) -> list[str]:
-    first, second = islice(chain(_lines(file), ([], [])), 2)
+    (_, first), (_, second) = islice(chain(_lines(file), ((0, [""]), (0, []))), 2)
     header = first[1:] if ".csv" in file.name else second
     if len(header) != NUM_ATTRIBUTES:
         raise DataError(
@@ -115,15 +137,19 @@ def _attribute_names(file: DataFile, report: DataReport) -> list[str]:
     return [name.strip() for name in header]
 
 
-def _rows(file: DataFile, width: int) -> Iterator[tuple[str, list[str]]]:
-    """Yield image name and values of the lines that have an image name; headers have none."""
-    for number, words in enumerate(_lines(file), start=1):
+def _rows(file: DataFile, width: int) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield number, image and values of the lines that name an image; headers name none."""
+    for number, words in _lines(file):
         if not words[0].lower().endswith((".jpg", ".png")):
             continue
         if len(words) != width + 1:
-            raise DataError(
-                f"{len(words) - 1} values instead of {width}",
-                where=f"{file.name}, line {number}",
-                remedy="the file ends early or was edited: download it again",
-            )
-        yield words[0], [word.strip() for word in words[1:]]
+            raise _wrong(file, number, f"{len(words) - 1} values instead of {width}")
+        yield number, words[0], [word.strip() for word in words[1:]]
+
+
+def _wrong(file: DataFile, line: int, what: str) -> DataError:
+    return DataError(
+        what,
+        where=f"{file.name}, line {line}",
+        remedy="the file ends early or was edited: download it again",
+    )

@@ -86,7 +86,10 @@ def read_batch(file: DataFile) -> tuple[NDArray[np.uint8], list[int]]:
         DataError: If it is broken, would run code, or is not a batch of CIFAR-10.
     """
     content: dict[Any, Any] = load_pickle(file, dict, NUMPY_ARRAY)
-    batch = {key.decode() if isinstance(key, bytes) else key: item for key, item in content.items()}
+    batch = {
+        key.decode("latin1") if isinstance(key, bytes) else key: item
+        for key, item in content.items()
+    }
     data, labels = batch.get("data"), batch.get("labels")
     size = 3 * _SIDE * _SIDE
     if (
@@ -95,7 +98,7 @@ def read_batch(file: DataFile) -> tuple[NDArray[np.uint8], list[int]]:
         or data.shape != (len(data), size)
         or not isinstance(labels, list)
         or len(labels) != len(data)
-        or not all(isinstance(label, int) and 0 <= label < len(CLASSES) for label in labels)
+        or not all(type(label) is int and 0 <= label < len(CLASSES) for label in labels)
     ):
         raise DataError(
             f"not a batch of CIFAR-10: uint8 data [N, {size}] and N labels below {len(CLASSES)}",

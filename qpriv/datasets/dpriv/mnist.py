@@ -16,6 +16,7 @@ from qpriv.errors import DataError
 from .image_set import ImageSet, LabelledImage
 
 _UNSIGNED_BYTES = 8  # the idx format's code for uint8, the only type MNIST has
+_HIGHEST = 9
 _SHARES = {"val": 0.1, "train": 0.9}
 _REMEDY = "get the four idx files of MNIST, packed (.gz) or not"
 
@@ -54,6 +55,8 @@ class MNIST(ImageSet):
                 where=f"{pixels_file.name}, {labels_file.name}",
                 remedy="the two files are of different releases: download both again",
             )
+        if (highest := int(labels.max(initial=0))) > _HIGHEST:
+            raise DataError(f"label {highest}", where=labels_file.name, remedy=_REMEDY)
         names = [f"{part}-{index}" for index in range(len(pixels))]
         split_of = assign_groups(names, {"test": 1.0} if part == "t10k" else _SHARES, 0, "MNIST")
         for name, picture, label in zip(names, pixels, labels, strict=True):

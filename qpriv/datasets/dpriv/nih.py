@@ -1,14 +1,14 @@
 """NIH ChestX-ray14: frontal chest radiographs with text-mined findings."""
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 
-from qpriv.datasets.files import DataFile, read_data
+from qpriv.datasets.encodings import read_text
+from qpriv.datasets.files import DataFile
 from qpriv.datasets.folds import assign_groups
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import Box
+from qpriv.datasets.tables import read_cells
 from qpriv.datasets.tree import FileTree
 from qpriv.errors import DataError
 
@@ -104,20 +104,10 @@ def _splits(tree: FileTree, rows: Sequence[dict[str, str]], report: DataReport) 
 def _listed(tree: FileTree, name: str) -> frozenset[str] | None:
     if (file := tree.find(name)) is None:
         return None
-    names = read_data(file).decode("utf-8", errors="replace").split()
+    names = read_text(file).split()
     if wrong := next((word for word in names if not word.endswith(".png")), None):
         raise DataError(f"{wrong!r} is no image name", where=file.name, remedy=_REMEDY)
     return frozenset(names)
-
-
-def _csv(file: DataFile) -> list[list[str]]:
-    text = read_data(file).decode("utf-8-sig", errors="replace")
-    lines = csv.reader(io.StringIO(text, newline=""))
-    try:
-        return [[cell.strip() for cell in row] for row in lines if any(row)]
-    except csv.Error as error:
-        place = f"{file.name}, line {lines.line_num}"
-        raise DataError(f"not a table: {error}", where=place, remedy=_REMEDY) from error
 
 
 def _table(file: DataFile) -> Iterator[dict[str, str]]:
@@ -126,7 +116,7 @@ def _table(file: DataFile) -> Iterator[dict[str, str]]:
     Two headings hold an unquoted comma, so a header has eleven cells, twelve where every line
     ends in a comma; only the cells before those two are read.
     """
-    header, *rows = _csv(file)
+    (_, header), *rows = read_cells(file) or [(1, [])]
     plain = [re.sub("[^a-z]", "", cell.lower()) for cell in header]
     places = {_COLUMNS[cell]: place for place, cell in enumerate(plain) if cell in _COLUMNS}
     if missing := [column for column in _NEEDED if column not in places]:
@@ -134,14 +124,21 @@ def _table(file: DataFile) -> Iterator[dict[str, str]]:
             f"no column for {', '.join(missing)}", where=f"{file.name}, line 1", remedy=_REMEDY
         )
     width = max(places.values()) + 1
-    for number, row in enumerate(rows, start=2):
+    for number, row in rows:
         if len(row) < width:
             raise DataError(
                 f"{len(row)} cells instead of {width} or more",
                 where=f"{file.name}, line {number}",
                 remedy="the file ends early: download it again",
             )
-        yield {column: row[place] for column, place in places.items()}
+        cells = {column: row[place].strip() for column, place in places.items()}
+        if empty := [column for column in _NEEDED if not cells[column]]:
+            raise DataError(
+                f"no {', '.join(empty)}",
+                where=f"{file.name}, line {number}",
+                remedy="the file was edited: download it again",
+            )
+        yield cells
 
 
 def _age(text: str, report: DataReport) -> float | None:
@@ -162,7 +159,8 @@ def _boxes(tree: FileTree) -> dict[str, tuple[tuple[str, Box], ...]]:
     boxes: dict[str, tuple[tuple[str, Box], ...]] = {}
     if (file := tree.find("BBox_List_2017.csv")) is None:
         return boxes
-    for number, row in enumerate(_csv(file), start=1):
+    for number, cells in read_cells(file):
+        row = [cell.strip() for cell in cells]
         if number == 1 and row[0] == "Image Index":
             continue
         if (box := _box(row[2:6])) is None:

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.metadata import version
 
 from .errors import fail, nearest, told_briefly
+from .threads import settle_threads
 
 # help, version and typing mistakes must not cost the seconds that importing torch takes
 COMMANDS = {
@@ -77,6 +78,7 @@ def _dispatch(words: Sequence[str]) -> None:
         fail(f"unknown {what}: {command}", hint)
     for name, value in SURROUNDINGS.items():
         os.environ.setdefault(name, value)
+    settle_threads()
     import_module(COMMANDS[command][0]).run(words)
 
 

@@ -1,6 +1,6 @@
 """``qpriv client``: data, training and evaluation of one client."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,16 @@ from qpriv.result import Result, append_results, stamp
 from qpriv.transport import Link, client_peer
 
 from .loggers import JsonLogger
-from .parties import MIB, PartyCLI
+from .parties import MIB, PartyCLI, read_party
+
+
+def run(words: Sequence[str]) -> None:
+    """Run a client.
+
+    Args:
+        words: ``client`` and its options.
+    """
+    take_part(read_party(words, has_data=True))
 
 
 class ClientData:

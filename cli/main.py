@@ -17,7 +17,7 @@ COMMANDS = {
     "predict": ("cli.training", "write a checkpoint's answers, with question ids"),
     "attack": ("cli.training", "run the configured probes once on a checkpoint"),
     "server": ("cli.parties", "serve a run whose clients are processes of their own"),
-    "client": ("cli.parties", "take part in such a run, with data of one's own"),
+    "client": ("cli.guests", "take part in such a run, with data of one's own"),
     "report": ("cli.commands", "make a report.html of run folders"),
     "study": ("cli.commands", "run a grid of fits over seeds, and report"),
     "data": ("cli.commands", "data check: say what a data folder holds"),

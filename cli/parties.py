@@ -1,4 +1,4 @@
-"""``qpriv server`` and ``qpriv client``: one run, divided among processes of several owners."""
+"""``qpriv server``, and the configuration that it reads as every client does."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -120,20 +120,24 @@ def check_paradigm(module: VQAModule) -> None:
 
 
 def run(words: Sequence[str]) -> None:
-    """Run a party.
+    """Run the server.
 
     Args:
-        words: ``server`` or ``client``, and its options.
+        words: ``server`` and its options.
+    """
+    serve(read_party(words, has_data=False))
+
+
+def read_party(words: Sequence[str], *, has_data: bool) -> PartyCLI:
+    """Read what a party was told, before anything is loaded.
+
+    Raises:
+        ConfigError: If there is nothing to connect parties with.
     """
     quiet()
     if importlib.util.find_spec("grpc") is None:
         raise ConfigError("grpcio is not installed", remedy="pip install 'qpriv[grpc]'")
-    if words[0] == "server":
-        serve(PartyCLI(words, has_data=False))
-    else:
-        from .guests import take_part
-
-        take_part(PartyCLI(words, has_data=True))
+    return PartyCLI(words, has_data=has_data)
 
 
 def serve(cli: PartyCLI) -> None:

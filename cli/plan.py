@@ -14,14 +14,14 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 import callbacks  # noqa: F401
 import datamodules  # noqa: F401
 import lightning_modules
-import qpriv.pruning.controls
-import qpriv.pruning.policy  # noqa: F401
+import qpriv.pruning.controls  # noqa: F401
 from qpriv.errors import ConfigError
 from qpriv.models.registry import resolve_backbone
 from qpriv.paradigms import Centralized, Paradigm
 from qpriv.planning import Plan, make_plan
+from qpriv.pruning.policy import NoPruning, PruningPolicy
 
-from .parser import BriefParser
+from .parser import reading
 from .run_folder import RunOptions
 from .telling import quiet
 from .training import check_yaml, shipped
@@ -64,13 +64,8 @@ def parse(args: Sequence[str]) -> Namespace:
         L.LightningDataModule,
         run=False,
         save_config_callback=None,
-        seed_everything_default=False,
-        parser_kwargs={"default_env": True, "env_prefix": "QPRIV"},
-        parser_class=BriefParser,
-        subclass_mode_model=True,
-        subclass_mode_data=True,
-        auto_configure_optimizers=False,
         args=list(args),
+        **reading(),
     )
     config: Namespace = parsed.config
     return config
@@ -89,15 +84,16 @@ def planned(config: Namespace) -> Plan:
         )
     model, policy = config.model.init_args, config.model.init_args.policy
     settings = _settings(policy)
-    label = _class(policy.class_path).__name__ if policy else "NoPruning"
-    ratio = settings.get("ratio") if policy and label != "NoPruning" else 0.0
+    pruning: type[PruningPolicy] = _class(policy.class_path) if policy else NoPruning
+    ratio = pruning.planned_ratio(**settings)
+    label = pruning.__name__
     return make_plan(
         resolve_backbone(model.backbone, model.text_encoder, model.sensitivity_encoder),
         _paradigm(model.paradigm),
         cuts=model.cuts,
         ratio=ratio,
         k_min=settings.get("k_min"),
-        policy=label if ratio in (None, 0.0) else f"{label} at ratio {ratio:g}",
+        policy=f"{label} at ratio {ratio:g}" if ratio else label,
         rank=model.rank,
         dtype=model.dtype,
         quantization=model.quantization,

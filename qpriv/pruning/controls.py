@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,6 +44,11 @@ class RandomPruning(PruningPolicy):
         super().__init__(k_min)
         self.ratio, self.seed, self.resample = ratio, seed, resample
         self.register_buffer("draws", torch.zeros((), dtype=torch.int64))
+
+    @classmethod
+    def planned_ratio(cls, *, ratio: float | None = None, **arguments: Any) -> float | None:  # noqa: ANN401
+        """Return the ratio that is given."""
+        return ratio
 
     @property
     def name(self) -> PolicyLabel:
@@ -94,6 +100,11 @@ class DownsamplePruning(PruningPolicy):
         check_ratio(ratio)
         super().__init__(k_min)
         self.ratio = ratio
+
+    @classmethod
+    def planned_ratio(cls, *, ratio: float | None = None, **arguments: Any) -> float | None:  # noqa: ANN401
+        """Return the ratio that is given."""
+        return ratio
 
     @property
     def name(self) -> PolicyLabel:

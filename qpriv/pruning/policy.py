@@ -6,6 +6,7 @@ never boxes. `OraclePruning` alone draws on answers, through a table made before
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,6 +32,20 @@ class PruningPolicy(nn.Module, ABC):
         if k_min is not None and k_min < 0:
             raise ConfigError(f"k_min is {k_min}", remedy="choose 0 or more")
         self.k_min = k_min
+
+    @classmethod
+    def planned_ratio(cls, **arguments: Any) -> float | None:  # noqa: ANN401 - of any policy
+        """Return the share of every image that a policy of these arguments would drop.
+
+        A forecast asks it before anything is loaded, so no policy is made.
+
+        Args:
+            arguments: All arguments of the constructor, by name.
+
+        Returns:
+            The share, or None where the policy chooses one for each image.
+        """
+        return None
 
     @property
     @abstractmethod
@@ -82,6 +97,11 @@ class NoPruning(PruningPolicy):
 
     def __init__(self) -> None:
         super().__init__()
+
+    @classmethod
+    def planned_ratio(cls, **arguments: Any) -> float:  # noqa: ANN401 - of any policy
+        """Return 0: nothing is dropped."""
+        return 0.0
 
     @property
     def name(self) -> PolicyLabel:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -128,6 +128,11 @@ class FixedRatioPruning(RankedPruning):
         check_ratio(ratio)
         super().__init__(predictor, rank_by, alpha, beta, k_min)
         self.ratio = ratio
+
+    @classmethod
+    def planned_ratio(cls, *, ratio: float | None = None, **arguments: Any) -> float | None:  # noqa: ANN401
+        """Return the ratio that is given."""
+        return ratio
 
     @property
     def name(self) -> PolicyLabel:

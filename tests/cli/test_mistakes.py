@@ -133,14 +133,14 @@ def test_a_missing_gpu_is_told_before_weights_load(here, capsys, monkeypatch):
     assert "(in --trainer)" in told and "gpu" in told and len(told.splitlines()) <= MAX_LINES
 
 
-def test_a_missing_extra_is_named(monkeypatch, capsys):
-    for name in [
-        name for name in sys.modules if name.startswith(("cli.parties", "qpriv.transport"))
-    ]:
+@pytest.mark.parametrize("command", ["server", "client"])
+def test_a_missing_extra_is_named(command, monkeypatch, capsys):
+    needing = ("cli.parties", "cli.guests", "qpriv.transport")
+    for name in [name for name in sys.modules if name.startswith(needing)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(SystemExit) as leaving:
-        main(["server", "--config=tiny/vqa.yaml"])
+        main([command, "--config=tiny/vqa.yaml"])
     assert leaving.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "grpcio is not installed: pip install 'qpriv[grpc]'" in line

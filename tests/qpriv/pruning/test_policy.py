@@ -74,6 +74,16 @@ class TestEveryPolicy:
     def test_label_can_be_parsed(self, policy):
         assert PolicyLabel.parse(policy.label) == policy.name
 
+    @pytest.mark.parametrize("ratio", [0.25, 0.5])
+    def test_the_ratio_that_is_planned_is_the_one_that_is_decided(self, policy, features, ratio):
+        """Of constructor arguments alone, as a forecast has them: no policy is made."""
+        planned = type(policy).planned_ratio(ratio=ratio, predictor="none", k_min=None)
+        if planned is None:
+            assert isinstance(policy, DynamicPruning | OraclePruning)
+            return
+        policy.ratio = ratio
+        assert policy.decide(features, SAMPLES).ratio.tolist() == [planned] * len(SAMPLES)
+
     def test_survives_copying(self, policy, features):
         again = copy.deepcopy(policy).decide(features, SAMPLES)
         assert torch.equal(again.mask, policy.decide(features, SAMPLES).mask)

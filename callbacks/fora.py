@@ -17,7 +17,6 @@ from qpriv.attacks.observation import Observation, Scenes, public_client, scenes
 from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
 from qpriv.attacks.residual import residual_report
 from qpriv.attacks.simulator import ServerLoss
-from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
@@ -42,7 +41,7 @@ class ForaProbe(Probe):
         client: ``supervised`` trains through the true client, the upper bound; ``substitute``
             through the public base model, aligned to what crossed; ``simulator`` (SDAR) through
             a substitute that the server's own layers and labels teach as well.
-        positions: Whether it knows which patches were kept.
+        knows_positions: Whether it knows which patches were kept.
         steps: Optimiser steps at each epoch end.
         alignment_steps: Steps that align a substitute, at each epoch end.
         batch_size: Scenes a step.
@@ -59,7 +58,7 @@ class ForaProbe(Probe):
     every_n_epochs: int = 1
     auxiliary_samples: int | None = 2000
     client: Client = "supervised"
-    positions: Positions = "known"
+    knows_positions: bool = True
     steps: int = 600
     alignment_steps: int = 300
     batch_size: int = 64
@@ -94,6 +93,10 @@ class ForaProbe(Probe):
         """Return the name that tells the stronger attacker's figures from the weaker one's."""
         names = {"supervised": "fora", "substitute": "fora_substitute", "simulator": "sdar"}
         return names[self.client]
+
+    @property
+    def _knowledge(self) -> str:
+        return "known" if self.knows_positions else "unknown"
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return one item a cut."""
@@ -133,7 +136,7 @@ class ForaProbe(Probe):
     ) -> Fora:
         attack = Fora(
             client=self.client,
-            positions=self.positions,
+            knows_positions=self.knows_positions,
             training=self._training,
             alignment=self._alignment,
             patch_size=self.patch_size,
@@ -180,7 +183,7 @@ class ForaProbe(Probe):
             picture_grid([truth.pictures[rows], restored[rows]]),
             kind="reconstruction",
             caption=f"Above the private pictures, below what FORA ({self.client}) makes of cut "
-            f"{cut}, policy {visit.victim.policy.label}, positions {self.positions}.",
+            f"{cut}, policy {visit.victim.policy.label}, positions {self._knowledge}.",
             alt=f"{len(rows)} pairs of scenes and their reconstructions",
             setting=self.at_cut(visit, cut),
         )

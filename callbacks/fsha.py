@@ -21,7 +21,6 @@ from qpriv.attacks.observation import Scenes, public_client, scenes
 from qpriv.attacks.query import QueryAccess
 from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
 from qpriv.attacks.residual import residual_report
-from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
@@ -54,7 +53,7 @@ class FshaProbe(Probe):
             victim's policy, the stronger attacker; ``convolution``, as published, from nothing.
         control: Return the honest gradient and learn all the same: what the attacker reads then
             is not the hijacking's doing.
-        positions: Whether it knows which patches were kept.
+        knows_positions: Whether it knows which patches were kept.
         steps: Steps of the hijacked training at each epoch end.
         batch_size: Samples a step, of the client's and of public ones.
         client_rate: Constant learning rate of the client; null is the peak of the victim's
@@ -81,7 +80,7 @@ class FshaProbe(Probe):
     auxiliary_samples: int | None = 2000
     pilot: PilotKind = "base"
     control: bool = False
-    positions: Positions = "known"
+    knows_positions: bool = True
     steps: int = 500
     batch_size: int = 16
     client_rate: float | None = 3e-4
@@ -124,6 +123,10 @@ class FshaProbe(Probe):
                 where="cuts",
                 remedy="cut before layer 1 or later",
             )
+
+    @property
+    def _knowledge(self) -> str:
+        return "known" if self.knows_positions else "unknown"
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return the one attack: gradients that leave a server cross the first cut."""
@@ -174,7 +177,7 @@ class FshaProbe(Probe):
         if self.pilot == "convolution":
             return PublicScenes(truth.pictures, truth.sensitive)
         with public_client(visit.victim.model):
-            tokens = visit.observe(known, cut, draw=1).tokens(self.positions)
+            tokens = visit.observe(known, cut, draw=1).tokens(knows_positions=self.knows_positions)
         return PublicScenes(truth.pictures, truth.sensitive, tokens)
 
     @contextmanager
@@ -183,7 +186,7 @@ class FshaProbe(Probe):
         # its own seed, not the epoch's: an attacker that is carried over stays who it is
         attack = Fsha(
             pilot=self.pilot,
-            positions=self.positions,
+            knows_positions=self.knows_positions,
             training=self._training,
             patch_size=self.patch_size,
             seed=self.seed,
@@ -237,7 +240,7 @@ class FshaProbe(Probe):
             picture_grid(shown),
             kind="reconstruction",
             caption="Above the private pictures, below what FSHA makes of its hijacked client at "
-            f"cut {cut}, policy {visit.victim.policy.label}, positions {self.positions}.",
+            f"cut {cut}, policy {visit.victim.policy.label}, positions {self._knowledge}.",
             alt=f"{len(shown[0])} pairs of scenes and their reconstructions",
         )
 

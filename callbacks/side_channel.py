@@ -14,7 +14,6 @@ from qpriv.attacks.side_channel import (
     threat_model,
     watch,
 )
-from qpriv.attacks.threat import Positions
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.boundary import Channel
 from qpriv.datasets.sample import VQASample
@@ -34,8 +33,8 @@ class SideChannelProbe(Probe):
     Args:
         max_samples: Private samples to tell the targets of.
         auxiliary_samples: Samples the attacker learns on.
-        positions: Whether there is an attacker who knows which patches were kept; with
-            ``unknown`` it sees them only where positions with gaps crossed.
+        knows_positions: Whether there is an attacker who knows which patches were kept; without
+            it, an attacker sees them only where positions with gaps crossed.
         bucket: Messages are filled to a multiple of so many tokens; null as the paradigm fills
             them, another number asks what that would hide.
         max_seconds: Not used: classifiers of a few numbers have no budget.
@@ -48,7 +47,7 @@ class SideChannelProbe(Probe):
     name: ClassVar[str] = "side_channel"
     max_samples: int | None = 1000
     auxiliary_samples: int | None = 2000
-    positions: Positions = "known"
+    knows_positions: bool = True
     bucket: int | None = None
 
     reads_channel: ClassVar[bool] = True
@@ -91,7 +90,7 @@ class SideChannelProbe(Probe):
             samples,
             channel,
             encode=victim.encode,
-            positions_known=self.positions == "known",
+            knows_positions=self.knows_positions,
         )
 
     def _named(self, result: Result, channel: Channel, origin: str) -> Result:

@@ -1,13 +1,14 @@
 """Files with a line for every figure: one line a key, seed and epoch, however often a run is stopped."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
 from qpriv.errors import DataError
-from qpriv.key import Key
+from qpriv.key import Key, Scalar
 from qpriv.writing import append_lines, write_whole
 
 
@@ -34,12 +35,24 @@ class Line(Protocol):
         """Who measured it."""
         ...
 
+    @property
+    def setting(self) -> dict[str, Scalar]:
+        """The settings its attack was given."""
+        ...
+
+    @property
+    def attack(self) -> dict[str, Scalar]:
+        """What else is known of its attack."""
+        ...
+
 
 L = TypeVar("L", bound=Line)
 
 
 def read_lines(path: Path, kind: type[L]) -> list[L]:
     """Read a ``.jsonl`` file; a line without its newline is what a killed run leaves behind.
+
+    What earlier versions called ``positions: known`` or ``unknown`` is read as ``knows_positions``.
 
     Raises:
         DataError: If a complete line is of another kind; names the file and the line.
@@ -48,7 +61,7 @@ def read_lines(path: Path, kind: type[L]) -> list[L]:
     found = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
-            found.append(decoder.decode(line))
+            found.append(_current(decoder.decode(line)))
         except msgspec.DecodeError as error:
             raise DataError(
                 f"not a {kind.__name__.lower()}: {error}",
@@ -56,6 +69,25 @@ def read_lines(path: Path, kind: type[L]) -> list[L]:
                 remedy="remove the line",
             ) from error
     return found
+
+
+def _current(line: L) -> L:
+    """Return a line with the settings of its attack under the names they have today."""
+    parts = {"attack": line.attack, "setting": line.setting}
+    told = {name: own for name, own in parts.items() if own.get("positions") in _KNOWLEDGE}
+    if not told:
+        return line
+    current: L = replace(cast(Any, line), **{name: _renamed(own) for name, own in told.items()})
+    return current
+
+
+_KNOWLEDGE = {"known": True, "unknown": False}
+
+
+def _renamed(settings: dict[str, Scalar]) -> dict[str, Scalar]:
+    knows = _KNOWLEDGE[str(settings["positions"])]
+    rest = {name: value for name, value in settings.items() if name != "positions"}
+    return rest | {"knows_positions": knows}
 
 
 def distinct(lines: Sequence[L], place: Callable[[int], str]) -> list[L]:

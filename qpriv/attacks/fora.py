@@ -25,7 +25,7 @@ from .alignment import Alignment, align
 from .inverter import Inverter, TokenGrid, weighted_error
 from .observation import Observation, Scenes
 from .simulator import TaskLoss
-from .threat import Positions, ThreatModel
+from .threat import ThreatModel
 
 Client = Literal["supervised", "substitute", "simulator"]
 """Through whom the inverter is trained: the true client, a substitute for it, or one that the
@@ -76,7 +76,7 @@ class Fora:
 
     Args:
         client: Through whom it is trained.
-        positions: Whether the attacker knows which patches were kept.
+        knows_positions: Whether the attacker knows which patches were kept.
         training: The inverter's training.
         alignment: The substitute's training.
         patch_size: Side of a reconstructed patch in pixels.
@@ -87,14 +87,14 @@ class Fora:
         self,
         *,
         client: Client = "supervised",
-        positions: Positions = "known",
+        knows_positions: bool = True,
         training: Training | None = None,
         alignment: Alignment | None = None,
         patch_size: int = 8,
         seed: int = 0,
     ) -> None:
         self.client: Client = client
-        self.positions, self.training = positions, training or Training()
+        self.knows_positions, self.training = knows_positions, training or Training()
         self.alignment = alignment or Alignment()
         self.patch_size, self.seed = patch_size, seed
         self.inverter: Inverter | None = None
@@ -112,7 +112,7 @@ class Fora:
         layers = "transcript" if self.client != "simulator" else "transcript; the server's layers"
         return ThreatModel(
             auxiliary=f"in-domain scenes and their {through[self.client]}",
-            positions=self.positions,
+            knows_positions=self.knows_positions,
             access=layers,
         )
 
@@ -143,13 +143,15 @@ class Fora:
         Raises:
             ValueError: If a substitute has nothing to be aligned to, or a simulator no teacher.
         """
-        grid = seen.tokens(self.positions)
+        grid = seen.tokens(knows_positions=self.knows_positions)
         if (self.client == "simulator") != (task is not None):
             raise ValueError("a simulator, and nobody else, learns from the server: see `task`")
         if self.client != "supervised":
             if private is None:
                 raise ValueError("a substitute is aligned to what crossed: give `private`")
-            grid = self._aligned(grid, private.tokens(self.positions), task, deadline)
+            grid = self._aligned(
+                grid, private.tokens(knows_positions=self.knows_positions), task, deadline
+            )
         generator = torch.Generator().manual_seed(self.seed + self.steps_done)
         if self.inverter is None:
             self.inverter = self._new_inverter(grid, seen.grid)
@@ -176,7 +178,7 @@ class Fora:
         """Return a picture for everything that crossed, ``[n, 3, H, W]`` in [0, 1]."""
         if self.inverter is None:
             raise RuntimeError("fit the attack before it inverts")
-        grid = seen.tokens(self.positions)
+        grid = seen.tokens(knows_positions=self.knows_positions)
         parts = [self.inverter.eval()(grid[rows]) for rows in _slices(len(grid), 128)]
         return torch.cat(parts).clamp(0, 1)
 
@@ -189,7 +191,9 @@ class Fora:
         """Take over a trained attacker for activations of the same shape."""
         self.steps_done = state["steps_done"]
         if state["inverter"] is not None:
-            self.inverter = self._build(seen.tokens(self.positions), seen.grid)
+            self.inverter = self._build(
+                seen.tokens(knows_positions=self.knows_positions), seen.grid
+            )
             self.inverter.load_state_dict(state["inverter"])
 
     def _aligned(

@@ -26,7 +26,7 @@ from .alignment import Aligner, gradient_penalty
 from .fsha_networks import FeatureCritic, Pilot
 from .inverter import Inverter, TokenGrid, weighted_error
 from .observation import Observation
-from .threat import Positions, ThreatModel
+from .threat import ThreatModel
 
 PilotKind = Literal["base", "convolution"]
 """Where the pilot starts: as the public base model, or as a network from nothing."""
@@ -107,7 +107,7 @@ class Fsha:
 
     Args:
         pilot: Where the pilot starts.
-        positions: Whether the attacker knows which patches were kept.
+        knows_positions: Whether the attacker knows which patches were kept.
         training: How its networks are trained.
         patch_size: Side of a reconstructed patch in pixels.
         seed: Seed of its weights and mixtures.
@@ -117,13 +117,13 @@ class Fsha:
         self,
         *,
         pilot: PilotKind = "base",
-        positions: Positions = "known",
+        knows_positions: bool = True,
         training: HijackTraining | None = None,
         patch_size: int = 8,
         seed: int = 0,
     ) -> None:
         self.pilot: PilotKind = pilot
-        self.positions, self.training = positions, training or HijackTraining()
+        self.knows_positions, self.training = knows_positions, training or HijackTraining()
         self.patch_size, self.seed = patch_size, seed
         self.networks: nn.ModuleDict | None = None
         self._mean, self._spread = torch.zeros(()), torch.ones(())
@@ -139,7 +139,7 @@ class Fsha:
             active=True,
             auxiliary=f"{scenes}, through the public base model" if based else scenes,
             knows_policy=based,
-            positions=self.positions,
+            knows_positions=self.knows_positions,
             access="activations, and the gradients it returns",
         )
 
@@ -199,7 +199,7 @@ class Fsha:
     @torch.no_grad()
     def invert(self, seen: Observation) -> Tensor:
         """Return a picture for everything that crossed, ``[n, 3, H, W]`` in [0, 1]."""
-        return self.decode(seen.tokens(self.positions))
+        return self.decode(seen.tokens(knows_positions=self.knows_positions))
 
     @torch.no_grad()
     def decode(self, grid: TokenGrid) -> Tensor:

@@ -153,7 +153,7 @@ class HijackedClient:
         batch = victim.model.preprocessor(samples).to(victim.model.device)
         features = victim.encode(batch)
         decision = victim.policy.decide(features, samples)
-        server.told = decision.kept if server.attack.positions == "known" else None
+        server.told = decision.kept if server.attack.knows_positions else None
         self.optimizer.zero_grad()
         hijacked = victim.channel.tapped(server.cut, Stages(encode_gradient=server.hijack))
         key = RandomKey(self.seed, server.attack.steps_done)

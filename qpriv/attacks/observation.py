@@ -19,7 +19,6 @@ from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.policy import PruningPolicy
 
 from .inverter import TokenGrid, to_grid
-from .threat import Positions
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,9 @@ class Observation:
     kept: tuple[Tensor, ...]
     grid: tuple[int, int]
 
-    def tokens(self, positions: Positions) -> TokenGrid:
+    def tokens(self, *, knows_positions: bool) -> TokenGrid:
         """Return the image tokens, at their patches only if these are known."""
-        places = self.kept if positions == "known" else None
+        places = self.kept if knows_positions else None
         return to_grid(self.transcript.image_rows(self.cut), places, self.grid[0] * self.grid[1])
 
 

@@ -129,7 +129,7 @@ def watch(
     channel: Channel,
     *,
     encode: Encode | None = None,
-    positions_known: bool = True,
+    knows_positions: bool = True,
     batch_size: int = 64,
 ) -> SideChannel:
     """Return what crosses beside the activations when a client trains on some samples.
@@ -140,14 +140,14 @@ def watch(
         samples: What it trains on.
         channel: What they cross first.
         encode: The frozen encoders or a cache of them.
-        positions_known: Whether the attacker is told which patches were kept.
+        knows_positions: Whether the attacker is told which patches were kept.
         batch_size: Samples of one pass.
     """
     parts, watched = [], channel.at_entrance()
     cut = watched.layers[0]
     for part in batches(samples, batch_size):
         seen = observe(model, policy, part, watched, cut, encode=encode, batch_size=batch_size)
-        kept = seen.kept if positions_known else None
+        kept = seen.kept if knows_positions else None
         parts.append(read_side_channel(seen.transcript, cut, model.num_patches, kept))
     places = [part.places for part in parts if part.places is not None]
     return SideChannel(
@@ -170,7 +170,7 @@ def threat_model(view: View, bucket: int = 1) -> ThreatModel:
     return ThreatModel(
         attacker="outsider" if view == "message_size" else "server",
         auxiliary="labelled in-domain samples through the same policy",
-        positions="known" if view == "kept_places" else "unknown",
+        knows_positions=view == "kept_places",
         access=sees[view],
     )
 

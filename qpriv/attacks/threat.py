@@ -5,8 +5,6 @@ from typing import Literal
 
 from qpriv.result import Scalar
 
-Positions = Literal["known", "unknown"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ThreatModel:
@@ -17,7 +15,8 @@ class ThreatModel:
         active: Whether it departs from the protocol (a passive one only looks).
         auxiliary: Data of its own.
         knows_policy: Whether it trained against the very pruning policy it attacks.
-        positions: Whether it knows which patches were kept (``known`` is the stronger one).
+        knows_positions: Whether it knows which patches were kept (who does is the stronger one);
+            None where the attack reads no image token.
         access: What it sees of the victim.
     """
 
@@ -25,7 +24,7 @@ class ThreatModel:
     active: bool = False
     auxiliary: str = "none"
     knows_policy: bool = True
-    positions: Positions | None = None
+    knows_positions: bool | None = None
     access: str = "transcript"
 
     def settings(self) -> dict[str, Scalar]:
@@ -41,4 +40,6 @@ class ThreatModel:
             "knows_policy": self.knows_policy,
             "access": self.access,
         }
-        return parts | ({"positions": self.positions} if self.positions else {})
+        if self.knows_positions is not None:
+            parts["knows_positions"] = self.knows_positions
+        return parts

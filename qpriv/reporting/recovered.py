@@ -47,7 +47,7 @@ def _share(result: Result, floor: float, oracle: float) -> Result:
 def _scene(result: Result) -> tuple[object, ...]:
     """Return what two attackers must have in common: all but who they are and what they spend."""
     key, seed, epoch = result.spot
-    shared = tuple(result.attack.get(name) for name in ("cut", "positions"))
+    shared = tuple(result.attack.get(name) for name in ("cut", "knows_positions"))
     scored = tuple(result.setting.get(name) for name in ("max_samples", "patch_size"))
     return replace(key, name="", setting=AttackSetting()), seed, epoch, shared, scored
 

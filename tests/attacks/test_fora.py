@@ -66,9 +66,9 @@ def crossed(
     return Observation(transcript, CUT, tuple(kept), GRID)
 
 
-def attack(steps: int = 0, positions: str = "known") -> Fora:
+def attack(steps: int = 0, *, knows_positions: bool = True) -> Fora:
     training = Training(steps=steps, batch_size=32, width=48, depth=1)
-    return Fora(positions=positions, training=training, patch_size=PATCH)  # type: ignore[arg-type]
+    return Fora(knows_positions=knows_positions, training=training, patch_size=PATCH)
 
 
 def report(
@@ -134,17 +134,17 @@ def test_deadline_ends_training_and_is_told() -> None:
 
 def test_unknown_positions_cost_nothing_without_pruning_and_much_with_it() -> None:
     auxiliary, private = drawn(200, 0), drawn(40, 1)
-    blind = attack(positions="unknown")
+    blind = attack(knows_positions=False)
     blind.fit(crossed(auxiliary), auxiliary)
     assert report(blind, crossed(private), private, auxiliary)["psnr"] > 30
     generator = torch.Generator().manual_seed(3)
     kept = [torch.randperm(CELLS, generator=generator)[:8].sort().values for _ in range(200)]
     figures = []
-    for positions in ("known", "unknown"):
-        fora = attack(positions=positions)
+    for knows in (True, False):
+        fora = attack(knows_positions=knows)
         fora.fit(crossed(auxiliary, kept), auxiliary)
         figures.append(report(fora, crossed(private, kept[:40]), private, auxiliary)["psnr"])
-        assert fora.threat_model.settings()["positions"] == positions
+        assert fora.threat_model.settings()["knows_positions"] is knows
     assert figures[0] > figures[1] + 0.3
 
 

@@ -11,7 +11,6 @@ from qpriv.attacks.fsha import Fsha, HijackTraining, PilotKind, PublicScenes
 from qpriv.attacks.hijacking import HijackingServer, hijacked_client
 from qpriv.attacks.inverter import to_grid
 from qpriv.attacks.observation import observe, public_client, scenes
-from qpriv.attacks.threat import Positions
 from qpriv.boundary import Kind, Stages
 from qpriv.metrics.reconstruction import psnr
 from tests.callbacks.victims import TinyVictim
@@ -23,15 +22,15 @@ PUBLIC = PublicScenes(PICTURES, torch.zeros(8, 64, 64, dtype=torch.bool))
 
 
 def server(
-    positions: Positions = "known", pilot: PilotKind = "convolution", *, control: bool = False
+    pilot: PilotKind = "convolution", *, knows_positions: bool = True, control: bool = False
 ) -> HijackingServer:
-    attack = Fsha(pilot=pilot, positions=positions, training=HijackTraining(width=8))
+    attack = Fsha(pilot=pilot, knows_positions=knows_positions, training=HijackTraining(width=8))
     public = PUBLIC
     if pilot == "base":
         victim, samples = TinyVictim().eval(), random_samples(8)
         with public_client(victim.model):
             seen = observe(victim.model, victim.policy, samples, victim.channel, CUT)
-            tokens = seen.tokens(positions)
+            tokens = seen.tokens(knows_positions=knows_positions)
         truth = scenes(victim.model, samples)
         public = PublicScenes(truth.pictures, truth.sensitive, tokens)
     return HijackingServer(attack, public, NUM_PATCHES, CUT, control=control)
@@ -111,7 +110,7 @@ def test_twin_goes_on_where_it_was_and_the_victim_is_left_alone(victim) -> None:
 
 
 def test_client_follows_its_recipe_and_a_deadline_stops_it(victim) -> None:
-    with hijacked_client(victim, server("unknown"), batch_size=4) as client:
+    with hijacked_client(victim, server(knows_positions=False), batch_size=4) as client:
         assert client.optimizer.defaults["lr"] == victim.recipe.learning_rate
         start = victim.model.adapter_state(client.adapter)
         client.train(random_samples(6), 2)
@@ -127,13 +126,13 @@ def test_client_follows_its_recipe_and_a_deadline_stops_it(victim) -> None:
         assert client.optimizer.defaults["lr"] == 1e-5
 
 
-@pytest.mark.parametrize("positions", ["known", "unknown"])
-def test_the_base_pilots_decoder_reads_linearly_before_it_has_learned(victim, positions) -> None:
-    hijacker = server(positions, "base")
+@pytest.mark.parametrize("knows", [True, False])
+def test_the_base_pilots_decoder_reads_linearly_before_it_has_learned(victim, knows) -> None:
+    hijacker = server("base", knows_positions=knows)
     known, pictures = hijacker.public.tokens, hijacker.public.pictures
     assert known is not None
     hijacker.attack.prepare(known, hijacker.public)
-    blind = server(positions, "base").attack
+    blind = server("base", knows_positions=knows).attack
     blind.prepare(known, replace(hijacker.public, tokens=None))  # the same networks, not fitted
     read, guessed = (psnr(each.decode(known), pictures).mean() for each in (hijacker.attack, blind))
     assert read > guessed + 1

@@ -23,7 +23,7 @@ def test_loss_on_what_crosses_is_the_victims_own_and_reaches_no_weight(policy) -
     model.eval()
     seen = observe(model, policy, samples, Channel((4,)), cut=4)
     rows = torch.tensor([3, 0, 1])
-    grid = seen.tokens("known")[rows]
+    grid = seen.tokens(knows_positions=True)[rows]
     tokens = grid.tokens.clone().requires_grad_(True)
     loss = ServerLoss(model, seen, samples)(TokenGrid(tokens, grid.present), rows)
 
@@ -66,7 +66,7 @@ def test_simulator_beats_the_floor_and_leaves_the_server_alone() -> None:
     public, target = crossed(auxiliary), moved(crossed(private), turn)
     torch.manual_seed(0)
     server = Server()
-    labels = server(moved(public, turn).tokens("known").tokens).argmax(dim=1)
+    labels = server(moved(public, turn).tokens(knows_positions=True).tokens).argmax(dim=1)
     before = [value.clone() for value in server.parameters()]
 
     def task(grid: TokenGrid, rows: Tensor) -> Tensor:

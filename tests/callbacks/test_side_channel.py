@@ -19,7 +19,7 @@ def test_every_figure_names_its_attacker_and_nothing_is_left_behind(tmp_path) ->
     outsider = by_name["question_type_from_message_size_gain"]
     assert (outsider.attack["attacker"], outsider.attack["bucket"]) == ("outsider", 16)
     server = by_name["question_type_from_kept_places_accuracy"]
-    assert (server.attack["attacker"], server.attack["positions"]) == ("server", "known")
+    assert (server.attack["attacker"], server.attack["knows_positions"]) == ("server", True)
     # half of the patches of every image, whatever is asked: only the text's length tells
     assert by_name["question_type_from_kept_count_gain"].value == 0
     assert by_name["question_type_from_text_length_gain"].value > 0
@@ -30,7 +30,7 @@ def test_every_figure_names_its_attacker_and_nothing_is_left_behind(tmp_path) ->
 
 def test_without_positions_there_is_no_such_view(tmp_path) -> None:
     probe = SideChannelProbe(
-        positions="unknown", auxiliary_samples=40, max_samples=4, on_error="stop"
+        knows_positions=False, auxiliary_samples=40, max_samples=4, on_error="stop"
     )
     results = probe.run_once(TinyVictim(), TinyData(), tmp_path, 0)
     assert results and not any("kept_places" in result.name for result in results)

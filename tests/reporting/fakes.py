@@ -32,7 +32,7 @@ FORA = {
     "attacker": "server",
     "active": False,
     "auxiliary": "in-domain scenes",
-    "positions": "known",
+    "knows_positions": True,
     "attack": "supervised",
     "cut": 4,
     "steps": 400,

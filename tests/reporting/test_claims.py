@@ -251,9 +251,9 @@ def test_the_stronger_attacker_is_the_one_who_counts():
             value,
             unit="dB",
             half=0.1,
-            attack={"positions": positions, "short": True},
+            attack={"knows_positions": knows, "short": True},
         )
-        for positions, value in (("unknown", 5.0), ("known", 1.0))
+        for knows, value in ((False, 5.0), (True, 1.0))
     ]
     claim = only(faces_cross(evidence(*rows)))
     assert claim.verdict == "not reproduced" and "Short attacker" not in claim.evidence

@@ -9,7 +9,7 @@ from qpriv.result import Result
 def figure(name, value, epoch=1, **attack):
     return Result(
         name=f"attack/{name}", value=value, n=9, unit="dB", ci=(0.0, 1.0), seed=0, epoch=epoch,
-        attack={"cut": 4, "positions": "known", **attack},
+        attack={"cut": 4, "knows_positions": True, **attack},
     )  # fmt: skip
 
 

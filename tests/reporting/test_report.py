@@ -114,7 +114,7 @@ def test_attack_figures_stand_beside_floors_settings_and_marks(parsed, page):
     assert any("query policy: resampled" in row for row in membership)
     assert all("0.507" in row for row in membership), "the blind baseline stands beside the AUC"
     assert "short attacker" in page
-    assert "positions: known" in page
+    assert "knows positions: yes" in page
 
 
 def test_a_failed_probe_is_seen(parsed):

@@ -1,8 +1,8 @@
 """Claims about what an attacker takes: faces, identities, membership."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from qpriv.result import Result, Scalar
+from qpriv.result import Result
 
 from ..condition import Condition
 from ..estimate import Estimate, combine, difference
@@ -53,7 +53,7 @@ def faces_cross(evidence: Evidence) -> Iterator[Claim]:
         yield judged(
             topic,
             f"{off.label}: {statement[0].lower()}{statement[1:]}",
-            _gain(evidence, off, setting),
+            _gain(evidence, off),
             "Face PSNR minus the mean-face floor",
             above=2.0,
             unit="dB",
@@ -161,11 +161,12 @@ def membership_falls(evidence: Evidence) -> Iterator[Claim]:
         yield missing(topic, "Pruning lowers the AUC of membership inference.", MEMBERSHIP)
 
 
-def _gain(evidence: Evidence, off: Condition, setting: Mapping[str, Scalar]) -> Estimate | None:
-    """Return the gain over the mean face: paired by image where the attack gives it."""
-    paired = evidence.estimate(FACE_GAIN, off, **setting)
+def _gain(evidence: Evidence, off: Condition) -> Estimate | None:
+    """Return the stronger attacker's gain over the mean face, paired by image where it is given."""
+    paired = evidence.estimate(FACE_GAIN, off, **strongest(evidence, FACE_GAIN))
     return paired or difference(
-        evidence.series(FACE_PSNR, off, **setting), evidence.series(FACE_FLOOR, off)
+        evidence.series(FACE_PSNR, off, **strongest(evidence, FACE_PSNR)),
+        evidence.series(FACE_FLOOR, off, **strongest(evidence, FACE_FLOOR)),
     )
 
 

@@ -70,7 +70,7 @@ def strongest(evidence: Evidence, name: str) -> dict[str, Scalar]:
     Where several do, as with two budgets, it is the one that was put to most policies, and of
     these the one that takes most.
     """
-    strong: dict[str, Scalar] = {"positions": "known", "query_policy": "same"}
+    strong: dict[str, Scalar] = {"knows_positions": True, "query_policy": "same"}
     met = [dict(figure.setting) for figure in evidence.named(name)]
     strong = {k: v for k, v in strong.items() if any(setting.get(k) == v for setting in met)}
     attackers: dict[AttackSetting, list[float]] = defaultdict(list)

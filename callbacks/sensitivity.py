@@ -80,7 +80,7 @@ class SensitivityProbe(Probe):
     def _add(self, part: Sequence[VQASample], visit: Visit, tally: _Tally) -> Tensor:
         victim, model = visit.victim, visit.victim.model
         batch = model.preprocessor(part).to(model.device)
-        features = victim.encode(batch)
+        features = victim.encode(batch, victim.policy.needs)
         with torch.no_grad():
             decision = victim.policy.decide(features, part)
         mask = decision.mask

@@ -200,7 +200,7 @@ class _Party:
 
     def _answer(self, batch: VQABatch) -> list[str]:
         model = self.module.model
-        features = self.module.encode(batch)
+        features = self.module.encode(batch, self.module.policy.needs)
         decision = self.module.policy.decide(features, batch.samples)
         longest = self.module.hparams["max_new_tokens"]
         return model.answer(batch, features, decision, max_new_tokens=longest)

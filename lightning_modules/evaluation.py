@@ -113,7 +113,7 @@ class EvaluatedVQA(TrainedOnly):
         rule = self.answer_rule
         rows: list[Answered] = []
         for client, part in self.paradigm.parts(batch):
-            features = self.encode(part)
+            features = self.encode(part, self.policy.needs)
             decision = self.policy.decide(features, part.samples)
             with self.paradigm.answering(self.model, client):
                 rows += answer_batch(

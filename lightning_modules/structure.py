@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qpriv.errors import ConfigError
+from qpriv.models.clip_projections import EMBEDDINGS, check_projections
+from qpriv.models.features import FEATURES
 from qpriv.models.loading import patch_grid, read_config
 from qpriv.models.registry import locate, resolve_backbone
 from qpriv.paradigms import Paradigm
@@ -83,3 +85,19 @@ def check_policy(policy: PruningPolicy, shape: Shape) -> None:
         ConfigError: If its ``k_min`` exceeds them.
     """
     policy.counts((0.0,), shape.patches)
+
+
+def check_needs(policy: PruningPolicy, backbone: str, text_encoder: str | None) -> None:
+    """Check that a backbone's encoders can give what a policy asks for.
+
+    Raises:
+        ConfigError: If it asks for something no encoder gives.
+        ModelError: If it asks for CLIP embeddings of a CLIP without projections.
+    """
+    if unknown := sorted(policy.needs - frozenset(FEATURES)):
+        raise ConfigError(
+            f"{policy.label} needs {', '.join(unknown)}",
+            remedy=f"choose among {', '.join(FEATURES)}",
+        )
+    if policy.needs & EMBEDDINGS:
+        check_projections(resolve_backbone(backbone, text_encoder).text_encoder)

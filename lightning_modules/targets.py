@@ -24,7 +24,7 @@ class Targets:
     """
 
     def __init__(self, folder: Path, compute: Callable[[VQABatch], Tensor]) -> None:
-        self.store, self.compute = TensorStore(folder), compute
+        self.store, self.compute = TensorStore(folder, ("target",)), compute
 
     def __call__(self, batch: VQABatch) -> Tensor:
         """Return the targets of a batch, ``[B, ...]``."""
@@ -35,7 +35,7 @@ class Targets:
             for pixels, words in zip(batch.pixel_values, ids, strict=True)
         ]
         found = cached(
-            self.store, inputs, lambda rows: {"target": self.compute(batch[rows])}, CHUNK
+            [self.store], inputs, lambda rows: {"target": self.compute(batch[rows])}, CHUNK
         )
         return found["target"].to(batch.pixel_values.device)
 

@@ -30,7 +30,7 @@ from qpriv.pruning.policy import NoPruning, PruningPolicy
 
 from .base import base_fingerprint, members
 from .evaluation import EvaluatedVQA
-from .structure import check_policy, choose_cuts, read_shape
+from .structure import check_needs, check_policy, choose_cuts, read_shape
 
 _PARADIGM = "qpriv_paradigm"
 
@@ -131,6 +131,7 @@ class VQAModule(EvaluatedVQA):
         shape = read_shape(backbone)
         self.policy: PruningPolicy = policy or NoPruning()
         check_policy(self.policy, shape)
+        check_needs(self.policy, backbone, text_encoder)
         self.paradigm: Paradigm = paradigm or Centralized()
         self.cuts: tuple[int, ...] = choose_cuts(self.paradigm, cuts, shape)
         self.channel: Channel = self.paradigm.channel(self.cuts)

@@ -151,7 +151,7 @@ class HijackedClient:
     def _step(self, samples: Sequence[VQASample], fake: bool) -> None:
         victim, server = self.victim, self.server
         batch = victim.model.preprocessor(samples).to(victim.model.device)
-        features = victim.encode(batch)
+        features = victim.encode(batch, victim.policy.needs)
         decision = victim.policy.decide(features, samples)
         server.told = decision.kept if server.attack.knows_positions else None
         self.optimizer.zero_grad()

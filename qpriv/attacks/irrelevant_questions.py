@@ -165,7 +165,7 @@ def ask(access: QueryAccess, samples: Sequence[VQASample], max_new_tokens: int =
     answers, kept, highest = list[str](), list[Tensor](), list[Tensor]()
     for part in batches(samples, access.batch_size):
         batch = access.model.preprocessor(part).to(access.model.device)
-        features = access.encode(batch)
+        features = access.encode(batch, access.policy.needs)
         decision = access.policy.decide(features, part)
         answers += access.model.answer(batch, features, decision, max_new_tokens)
         access.count += len(part)

@@ -116,7 +116,7 @@ def observe(
     with channel.record(model, key=key, stop=cut) as transcript:
         for rows in batches(samples, batch_size):
             batch = model.preprocessor(rows).to(model.device)
-            features = (encode or model.encode)(batch)
+            features = (encode or model.encode)(batch, policy.needs)
             decision = policy.decide(features, rows)
             with stopped():
                 model(batch, features, decision)

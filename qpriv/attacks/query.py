@@ -82,7 +82,7 @@ class QueryAccess:
         columns: list[list[torch.Tensor]] = []
         for part in batches(samples, self.batch_size):
             batch = self.model.preprocessor(part).to(self.model.device)
-            features = self.encode(batch)
+            features = self.encode(batch, self.policy.needs)
             decision = self.policy.decide(features, part)
             scores = self.model.answer_log_probs(batch, features, decision)
             columns.append(
@@ -104,7 +104,7 @@ class QueryAccess:
         texts: list[str] = []
         for part in batches(samples, self.batch_size):
             batch = self.model.preprocessor(part).to(self.model.device)
-            features = self.encode(batch)
+            features = self.encode(batch, self.policy.needs)
             decision = self.policy.decide(features, part)
             texts += self.model.answer(batch, features, decision, max_new_tokens)
             self.count += len(part)
@@ -142,6 +142,7 @@ class ResampledPruning(PruningPolicy):
     def __init__(self, policy: PruningPolicy, seed: int = 0) -> None:
         super().__init__()
         self.policy = policy
+        self.needs = policy.needs
         self.generator = torch.Generator().manual_seed(seed)
 
     @property

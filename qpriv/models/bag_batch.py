@@ -86,7 +86,7 @@ class BagEncoder(nn.Module):
         self.encoder = encoder.requires_grad_(False).eval()
         self.preprocessor, self.sizes = preprocessor, sizes
         self.fingerprint = fingerprint((encoder,), preprocessor.preprocessor.encoder_settings())
-        self.store = TensorStore(cache / self.fingerprint / "bags") if cache is not None else None
+        self.store = TensorStore(cache / self.fingerprint / "bags", ("patches",)) if cache else None
 
     @classmethod
     def from_pretrained(
@@ -126,6 +126,6 @@ class BagEncoder(nn.Module):
             patches: Tensor = self.encoder(pixels)
             return patches
         found = cached(
-            self.store, list(pixels), lambda rows: {"patches": self.encoder(pixels[rows])}, CHUNK
+            [self.store], list(pixels), lambda rows: {"patches": self.encoder(pixels[rows])}, CHUNK
         )
         return found["patches"].to(pixels.device)

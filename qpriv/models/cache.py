@@ -14,11 +14,14 @@ from torch import Tensor
 from qpriv.errors import DataError
 
 from .batch import VQABatch
-from .features import VisualFeatures
+from .features import NOTHING, Feature, Needs, VisualFeatures
 from .vision_language import VisionLanguageModel
 
 CHUNK = 16
 """Images that pass an encoder at once."""
+
+STORED: tuple[Feature, ...] = ("cls_attention", "keys", "class_token", "last_query", "last_keys")
+"""What is stored of what policies may ask for; the rest is computed from what is stored."""
 
 Rows = Mapping[str, Tensor]
 """Named tensors with one row a key."""
@@ -33,13 +36,14 @@ class TensorStore:
 
     Args:
         folder: Where the shards lie; made at the first write.
+        names: The tensors of a row.
 
     Raises:
         DataError: If a shard cannot be read.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.folder, self.names = folder, tuple(names)
         self._where: dict[str, tuple[dict[str, Tensor], int]] = {}
         self._shards: set[Path] = set()
         self.refresh()
@@ -60,11 +64,11 @@ class TensorStore:
     def read(self, keys: Sequence[str]) -> dict[str, Tensor]:
         """Return the rows of some keys, stacked in their order."""
         found = [self._where[key] for key in keys]
-        names = found[0][0].keys() if found else ()
+        names = self.names if found else ()
         return {name: torch.stack([shard[name][row] for shard, row in found]) for name in names}
 
     def write(self, keys: Sequence[str], rows: Rows) -> None:
-        """Store rows as one shard.
+        """Store rows as one shard; what is none of this store's tensors is left out.
 
         Raises:
             DataError: If the disk does not take it.
@@ -72,7 +76,7 @@ class TensorStore:
         self.folder.mkdir(parents=True, exist_ok=True)
         label = hashlib.sha256("".join(keys).encode()).hexdigest()[:24]
         draft = self.folder / f"{label}.{os.getpid()}.part"
-        tensors = {name: rows[name].detach().cpu().contiguous() for name in rows}
+        tensors = {name: rows[name].detach().cpu().contiguous() for name in self.names}
         try:
             save_file(tensors, draft, metadata={"keys": ",".join(keys)})
             target = draft.with_name(f"{label}.safetensors")
@@ -118,20 +122,30 @@ class FeatureCache:
     def __init__(self, model: VisionLanguageModel, folder: Path) -> None:
         self.model = model
         _close_to_others(folder)
-        root = folder / model.encoder_fingerprint()
+        self._root = folder / model.encoder_fingerprint()
+        always = {
+            "image": ("patches", "pooled"),
+            "question": ("question",),
+            "sensitivity": ("sensitivity",),
+        }
         self.stores = {
-            kind: TensorStore(root / kind) for kind in ("image", "question", "sensitivity")
+            kind: TensorStore(self._root / kind, names) for kind, names in always.items()
         }
 
-    def __call__(self, batch: VQABatch) -> VisualFeatures:
-        """Return the features of a batch, on the device of its model."""
+    def __call__(self, batch: VQABatch, needs: Needs = NOTHING) -> VisualFeatures:
+        """Return the features of a batch, on the device of its model.
+
+        What a policy asks for besides lies in a store of its own: a cache that was filled for a
+        policy without needs serves others too, and does not grow for those that have none.
+        """
         model = self.model
         batch = batch.to(model.device)
         crops, mask = batch.sensitivity_pixels, batch.question_mask.bool()
         questions = [ids[row] for ids, row in zip(batch.question_ids, mask, strict=True)]
+        tower = [self.stores["image"], *(self._store(name) for name in STORED if name in needs)]
 
         def images(rows: Tensor) -> Rows:
-            return model.encode_images(batch.pixel_values[rows])
+            return model.encode_images(batch.pixel_values[rows], needs)
 
         def sensitivity(rows: Tensor) -> Rows:
             return {"sensitivity": model.encode_sensitivity(crops[rows])}
@@ -141,15 +155,18 @@ class FeatureCache:
             return {"question": model.encode_questions(ids, torch.ones_like(ids))}
 
         found = {
-            **cached(self.stores["image"], list(batch.pixel_values), images, CHUNK),
-            **cached(self.stores["sensitivity"], list(crops), sensitivity, CHUNK),
-            **cached(self.stores["question"], questions, question, 1),
+            **cached(tower, list(batch.pixel_values), images, CHUNK),
+            **cached([self.stores["sensitivity"]], list(crops), sensitivity, CHUNK),
+            **cached([self.stores["question"]], questions, question, 1),
         }
-        return VisualFeatures(
-            **{name: tensor.to(model.device) for name, tensor in found.items()},
-            grid=model.grid,
-            sensitivity_grid=model.sensitivity_encoder.grid,
+        return model.complete(
+            {name: tensor.to(model.device) for name, tensor in found.items()}, needs
         )
+
+    def _store(self, name: Feature) -> TensorStore:
+        if name not in self.stores:
+            self.stores[name] = TensorStore(self._root / name, (name,))
+        return self.stores[name]
 
 
 def _close_to_others(folder: Path) -> None:
@@ -189,12 +206,15 @@ def clear(folder: Path) -> int:
 
 
 def cached(
-    store: TensorStore, inputs: Sequence[Tensor], compute: Callable[[Tensor], Rows], chunk: int
+    stores: Sequence[TensorStore],
+    inputs: Sequence[Tensor],
+    compute: Callable[[Tensor], Rows],
+    chunk: int,
 ) -> dict[str, Tensor]:
     """Return the stored rows of some inputs, computing and storing those that are missing.
 
     Args:
-        store: Where they are kept.
+        stores: Where they are kept. What several of them lack is computed in one pass.
         inputs: What is computed from.
         compute: From the numbers of ``chunk`` inputs (LongTensor) to their features.
         chunk: How many inputs are computed at once, always: matrix products of another size
@@ -202,7 +222,9 @@ def cached(
     """
     keys = [content_key(row) for row in inputs]
     first = {key: row for row, key in reversed(list(enumerate(keys)))}
-    missing = sorted((row, key) for key, row in first.items() if key not in store)
+    missing = sorted(
+        (row, key) for key, row in first.items() if any(key not in store for store in stores)
+    )
     parts = []
     for start in range(0, len(missing), chunk):
         rows = [row for row, _ in missing[start : start + chunk]]
@@ -212,8 +234,16 @@ def cached(
     if parts:
         names = parts[0].keys()
         stacked = {name: torch.cat([part[name] for part in parts]) for name in names}
-        store.write([key for _, key in missing], stacked)
-    return store.read(keys)
+        for store in stores:
+            _write_missing(store, [key for _, key in missing], stacked)
+    return {name: rows for store in stores for name, rows in store.read(keys).items()}
+
+
+def _write_missing(store: TensorStore, keys: Sequence[str], rows: Rows) -> None:
+    places = [place for place, key in enumerate(keys) if key not in store]
+    if places:
+        new = {name: rows[name][places] for name in store.names}
+        store.write([keys[place] for place in places], new)
 
 
 def content_key(tensor: Tensor) -> str:

@@ -2,10 +2,30 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Literal, Self, get_args
 
 import torch
 from torch import Tensor
+
+from qpriv.errors import ModelError
+
+Feature = Literal[
+    "cls_attention",
+    "keys",
+    "class_token",
+    "last_query",
+    "last_keys",
+    "projected",
+    "image_embeds",
+    "text_embeds",
+]
+"""What the encoders can give beside what every policy sees; see `VisualFeatures`."""
+
+FEATURES: tuple[Feature, ...] = get_args(Feature)
+Needs = frozenset[Feature]
+"""What a policy asks for; nothing else is computed or stored."""
+
+NOTHING: Needs = frozenset()
 
 
 @dataclass(frozen=True)
@@ -29,6 +49,11 @@ class FeatureSizes:
 class VisualFeatures:
     """Outputs of the frozen encoders, the input of every pruning decision.
 
+    The first four are always there. The others are there where they were asked for, in the
+    type of the model's weights, except for ``cls_attention``, which is float32. Sizes in
+    brackets are those of one image or question of LLaVA-1.5 in float32; a cache stores all but
+    the last three, which are computed from what is stored.
+
     Args:
         patches: CLIP patch features of LLaVA's feature layer, before the projector, ``[B, N, D]``.
         pooled: CLIP's pooled image vector, ``[B, D]``.
@@ -36,8 +61,19 @@ class VisualFeatures:
         sensitivity: DINOv2 patch features, ``[B, M, Dd]``.
         grid: Rows and columns of the CLIP patches; ``N = rows * columns``.
         sensitivity_grid: Rows and columns of the DINOv2 patches.
-        cls_attention: CLS attention of the feature layer, ``[B, N]``, for pruners that rank by it.
-        keys: Attention keys of the feature layer, mean over heads, ``[B, N, d]``.
+        cls_attention: How much the class token attends to each patch in the feature layer, summed
+            over heads, ``[B, N]``; its softmax runs over the class token too (2 kB).
+        keys: Attention keys of the patches in the feature layer, before any norm, mean over
+            heads, ``[B, N, d]`` (144 kB).
+        class_token: The feature layer's class token, ``[B, D]`` (4 kB).
+        last_query: The class token's query in the tower's last layer, heads side by side,
+            ``[B, C]`` (4 kB).
+        last_keys: All keys of the tower's last layer, heads side by side, the class token's
+            first, ``[B, N + 1, C]`` (2.3 MB).
+        projected: The patches behind LLaVA's projector, ``[B, N, H]`` (9 MB).
+        image_embeds: CLIP's image embedding of each patch, ``[B, N, P]``, not of unit length
+            (1.7 MB).
+        text_embeds: CLIP's embedding of the question, ``[B, P]``, not of unit length (3 kB).
     """
 
     patches: Tensor
@@ -48,6 +84,12 @@ class VisualFeatures:
     sensitivity_grid: tuple[int, int]
     cls_attention: Tensor | None = None
     keys: Tensor | None = None
+    class_token: Tensor | None = None
+    last_query: Tensor | None = None
+    last_keys: Tensor | None = None
+    projected: Tensor | None = None
+    image_embeds: Tensor | None = None
+    text_embeds: Tensor | None = None
 
     def __len__(self) -> int:
         """Return the number of samples ``B``."""
@@ -60,6 +102,20 @@ class VisualFeatures:
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Self:
         """Return a copy on another device, and in another type where one is given."""
         return self._map(lambda tensor: tensor.to(device=device, dtype=dtype))
+
+    def need(self, name: Feature) -> Tensor:
+        """Return one of the features that are there only where they were asked for.
+
+        Raises:
+            ModelError: If it was not asked for.
+        """
+        value: Tensor | None = getattr(self, name)
+        if value is None:
+            raise ModelError(
+                f"the features hold no {name}",
+                remedy="name it in the policy's `needs`, and pass these on to `encode`",
+            )
+        return value
 
     @property
     def sizes(self) -> FeatureSizes:

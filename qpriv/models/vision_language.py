@@ -5,10 +5,10 @@ its own ``mm_encoder_outputs``; with everything kept, logits and loss are bit-eq
 call with ``pixel_values``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from .adapted_llava import AdaptedLlava
 from .batch import VQABatch
+from .clip_projections import EMBEDDINGS, ClipProjections, load_projections
 from .encoders import SensitivityEncoder, load_sensitivity_encoder, load_text_encoder
-from .features import FeatureSizes, VisualFeatures
+from .features import NOTHING, FeatureSizes, Needs, VisualFeatures
 from .fingerprint import fingerprint
 from .forward_pass import ForwardPass, Mode
 from .loading import (
@@ -35,6 +36,7 @@ from .quantization import Quantization
 from .registry import Backbone, locate, resolve_backbone
 from .scores import AnswerScores, score_answers
 from .sequences import Positions, TokenSelection, TokenSequences, image_features, shorten
+from .tower import read_tower
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class VisionLanguageModel(AdaptedLlava):
         self.preprocessor = preprocessor
         self.backbone = backbone
         self.under_way: ForwardPass | None = None
+        self._projections: ClipProjections | None = None
         self.requires_grad_(False)
         self.eval()
 
@@ -164,31 +167,74 @@ class VisionLanguageModel(AdaptedLlava):
         return self
 
     @torch.no_grad()
-    def encode(self, batch: VQABatch) -> VisualFeatures:
+    def encode(self, batch: VQABatch, needs: Needs = NOTHING) -> VisualFeatures:
         """Return what the frozen encoders see; one pass of LLaVA's tower gives patches and pooled.
 
         Patches are those of LLaVA's feature layer without the class token, pooled is the class
         token of the last layer after its norm, and the question is CLIP's end token before the
         text projection.
+
+        Args:
+            batch: The samples.
+            needs: What a policy asks for besides.
         """
         batch = batch.to(self.device)
+        found = {
+            **self.encode_images(batch.pixel_values, needs),
+            "question": self.encode_questions(batch.question_ids, batch.question_mask),
+            "sensitivity": self.encode_sensitivity(batch.sensitivity_pixels),
+        }
+        return self.complete(found, needs)
+
+    @torch.no_grad()
+    def complete(self, found: Mapping[str, Tensor], needs: Needs = NOTHING) -> VisualFeatures:
+        """Return the features of a batch, with what is computed from what the encoders gave.
+
+        Row by row: a feature must not depend on its neighbours, not even in its last bit.
+
+        Args:
+            found: What the encoders gave, by field.
+            needs: What a policy asks for.
+
+        Raises:
+            ModelError: If CLIP embeddings are asked for and the CLIP has none for these patches.
+        """
+        patches, question, made = found["patches"], found["question"], dict[str, Tensor]()
+        if "projected" in needs:
+            weight = next(self.projector.parameters())
+            made["projected"] = torch.stack([self.projector(row.to(weight)) for row in patches])
+        if needs & EMBEDDINGS:
+            clip = self.clip_projections()
+            width = self.stock.config.vision_config.hidden_size
+            if "image_embeds" in needs:
+                rows = [clip.image_embeds(row[:, -width:]) for row in patches]
+                made["image_embeds"] = torch.stack(rows)
+            if "text_embeds" in needs:
+                made["text_embeds"] = torch.stack([clip.text_embeds(row) for row in question])
         return VisualFeatures(
-            **self.encode_images(batch.pixel_values),
-            question=self.encode_questions(batch.question_ids, batch.question_mask),
-            sensitivity=self.encode_sensitivity(batch.sensitivity_pixels),
+            **{**found, **made},
             grid=self.grid,
             sensitivity_grid=self.sensitivity_encoder.grid,
         )
 
+    def clip_projections(self) -> ClipProjections:
+        """Return the projections of the text encoder's CLIP, loaded when they are first needed.
+
+        Raises:
+            ModelError: If it holds none, or LLaVA's tower is not its own.
+        """
+        if self._projections is None:
+            norm = cast(nn.LayerNorm, self.vision_tower.post_layernorm)
+            self._projections = load_projections(locate(self.backbone.text_encoder), norm)
+        return self._projections
+
     @torch.no_grad()
-    def encode_images(self, pixel_values: Tensor) -> dict[str, Tensor]:
+    def encode_images(self, pixel_values: Tensor, needs: Needs = NOTHING) -> dict[str, Tensor]:
         """Return what LLaVA's tower gives of images ``[B, 3, H, W]``, by field of the features."""
         layer = self.stock.config.vision_feature_layer
         dtype = next(self.vision_tower.parameters()).dtype
-        vision = self.vision_tower(pixel_values.to(dtype), output_hidden_states=True)
         layers = [layer] if isinstance(layer, int) else layer
-        patches = torch.cat([vision.hidden_states[index][:, 1:] for index in layers], dim=-1)
-        return {"patches": patches, "pooled": vision.pooler_output}
+        return read_tower(self.vision_tower, pixel_values.to(dtype), layers, needs)
 
     @torch.no_grad()
     def encode_questions(self, question_ids: Tensor, question_mask: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader
 from qpriv.models.batch import VQABatch
-from qpriv.models.features import VisualFeatures
+from qpriv.models.features import NOTHING, Needs, VisualFeatures
 from qpriv.models.vision_language import LanguageOutput, VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
 
@@ -26,8 +26,8 @@ from .seeding import preserved_random, seed_step
 class Encode(Protocol):
     """The frozen encoders: `VisionLanguageModel.encode`, or a cache in front of it."""
 
-    def __call__(self, batch: VQABatch) -> VisualFeatures:
-        """Return the features of a batch."""
+    def __call__(self, batch: VQABatch, needs: Needs = NOTHING) -> VisualFeatures:
+        """Return the features of a batch, with what a policy needs besides."""
         ...
 
 
@@ -76,7 +76,7 @@ def accumulate_gradients(
     tokens = answer_tokens(batch)
     loss, kept = 0.0, 0
     for part in split(batch, micro_batch_size):
-        features = encode(part)
+        features = encode(part, policy.needs)
         decision = policy.decide(features, part.samples)
         share = answer_tokens(part) / (tokens if normaliser is None else normaliser)
         output: LanguageOutput = model(part, features, decision)

@@ -92,7 +92,7 @@ class SplitClient(Party):
         return torch.stack(found, 1)
 
     def _learn(self, batch: VQABatch, tokens: int) -> float:
-        features = self.encode(batch)
+        features = self.encode(batch, self.policy.needs)
         decision = self.policy.decide(features, batch.samples)
         sequences = self.model.sequences(batch, decision)
         layout = TokenLayout.of(sequences)
@@ -141,7 +141,7 @@ class SplitClient(Party):
         return Packet("forward" if verb == "forward" else "generate", tensors, side)
 
     def _prompt(self, batch: VQABatch) -> tuple[TokenSequences, list[Tensor]]:
-        features = self.encode(batch)
+        features = self.encode(batch, self.policy.needs)
         decision = self.policy.decide(features, batch.samples)
         prompt = self.model.prompts(batch, decision)
         return prompt, image_features(features.patches, decision)

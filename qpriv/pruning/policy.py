@@ -13,7 +13,7 @@ from torch import nn
 
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
-from qpriv.models.features import FeatureSizes, VisualFeatures
+from qpriv.models.features import NOTHING, FeatureSizes, Needs, VisualFeatures
 
 from .budget import default_k_min, kept_count
 from .decision import PruningDecision
@@ -26,6 +26,9 @@ class PruningPolicy(nn.Module, ABC):
     Args:
         k_min: Safety floor in patches; None scales the source's 16 of 576 to the grid.
     """
+
+    needs: Needs = NOTHING
+    """What `decide` reads of the features beside what is always there."""
 
     def __init__(self, k_min: int | None = None) -> None:
         super().__init__()

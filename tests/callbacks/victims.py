@@ -15,7 +15,7 @@ from qpriv.attacks.observation import one_per_image
 from qpriv.boundary import Channel
 from qpriv.datasets.sample import VQASample
 from qpriv.models.batch import VQABatch
-from qpriv.models.features import VisualFeatures
+from qpriv.models.features import NOTHING, Needs, VisualFeatures
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.controls import RandomPruning
@@ -36,8 +36,8 @@ class TinyVictim(L.LightningModule):
         self.channel, self.recipe, self.seed = Channel.supposed(cuts), RECIPE, 0
         self.norm = torch.nn.BatchNorm1d(1)  # running statistics change in training mode
 
-    def encode(self, batch: VQABatch) -> VisualFeatures:
-        return self.model.encode(batch)
+    def encode(self, batch: VQABatch, needs: Needs = NOTHING) -> VisualFeatures:
+        return self.model.encode(batch, needs)
 
     @property
     def preprocessor(self) -> Any:

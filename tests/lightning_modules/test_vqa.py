@@ -1,6 +1,7 @@
 import lightning as L
 import pytest
 import torch
+from transformers import CLIPTextConfig
 
 from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.step_seed import StepSeed
@@ -11,6 +12,7 @@ from qpriv.pruning.controls import RandomPruning
 from qpriv.result import read_results
 from tests.tiny_data import Noise
 from tests.tiny_models import random_backbone
+from tests.toy_policies import ClassAttention
 
 
 def module(folder, **settings) -> VQAModule:
@@ -154,6 +156,22 @@ def test_predictions_carry_the_samples_names(tmp_path):
     assert '"key":"Random/test/0"' in lines[0]
 
 
+class Wishful(ClassAttention):
+    needs = frozenset({"a crystal ball"})
+
+
+class Embedded(ClassAttention):
+    needs = frozenset({"text_embeds"})
+
+
+def test_what_a_policy_needs_is_encoded_in_every_stage_and_stored(tmp_path):
+    fit(tmp_path, model=module(tmp_path, policy=ClassAttention(0.75)), max_epochs=1)
+    results = read_results(tmp_path / "results.jsonl")
+    assert {r.value for r in results if r.name == "kept_tokens"} == {16.0}
+    stored = {path.parent.name for path in (tmp_path / "features").glob("*/*/*")}
+    assert stored == {"image", "question", "sensitivity", "cls_attention"}
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -161,9 +179,16 @@ def test_predictions_carry_the_samples_names(tmp_path):
         ({"cuts": (4, 2)}, ConfigError, r"cuts are \[4, 2\]"),
         ({"rank": 0}, ConfigError, "rank is 0"),
         ({"policy": RandomPruning(0.5, k_min=65)}, ConfigError, "k_min is 65 with 64 patches"),
+        ({"policy": Wishful()}, ConfigError, "class_attention\\(0.5\\) needs a crystal ball"),
         ({"backbone": "/nowhere/llava"}, ModelError, "nowhere"),
     ],
 )
 def test_impossible_settings_are_refused_before_weights_load(settings, error, message):
     with pytest.raises(error, match=message):
         VQAModule(**{"backbone": str(random_backbone())} | settings)
+
+
+def test_a_text_tower_without_projections_is_refused_before_weights_load(tmp_path):
+    CLIPTextConfig().save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="no projections"):
+        module(tmp_path, policy=Embedded(), text_encoder=str(tmp_path))

@@ -61,7 +61,7 @@ def test_other_weights_are_another_cache(model, tmp_path):
 
 
 def test_store_takes_in_what_others_wrote_and_leaves_no_draft(tmp_path):
-    mine, other = TensorStore(tmp_path), TensorStore(tmp_path)
+    mine, other = TensorStore(tmp_path, ("x",)), TensorStore(tmp_path, ("x",))
     other.write(["a", "b"], {"x": torch.tensor([[1.0], [2.0]])})
     assert "a" not in mine
     mine.refresh()
@@ -72,7 +72,7 @@ def test_store_takes_in_what_others_wrote_and_leaves_no_draft(tmp_path):
 def test_a_broken_shard_is_named(tmp_path):
     (tmp_path / "torn.safetensors").write_bytes(b"\x08\x00")
     with pytest.raises(DataError, match=r"torn\.safetensors"):
-        TensorStore(tmp_path)
+        TensorStore(tmp_path, ("x",))
 
 
 def test_cached_computes_each_distinct_input_once(tmp_path):
@@ -83,7 +83,7 @@ def test_cached_computes_each_distinct_input_once(tmp_path):
         return {"x": rows.float() * 10}
 
     inputs = [torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([1.0])]
-    found = cached(TensorStore(tmp_path), inputs, compute, chunk=2)
+    found = cached([TensorStore(tmp_path, ("x",))], inputs, compute, chunk=2)
     assert asked == [[0, 1]]
     assert found["x"].tolist() == [0, 10, 0]
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from qpriv.datasets.sample import VQASample
 from qpriv.models.batch import VQABatch
-from qpriv.models.features import VisualFeatures
+from qpriv.models.features import NOTHING, Needs, VisualFeatures
 from qpriv.models.loading import DType
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms import Paradigm, Run
@@ -28,10 +28,10 @@ class Remembering:
         self.model = model
         self.known: dict[tuple[str, ...], VisualFeatures] = {}
 
-    def __call__(self, batch: VQABatch) -> VisualFeatures:
+    def __call__(self, batch: VQABatch, needs: Needs = NOTHING) -> VisualFeatures:
         keys = tuple(sample.key for sample in batch.samples)
         if keys not in self.known:
-            self.known[keys] = self.model.encode(batch)
+            self.known[keys] = self.model.encode(batch, needs)
         return self.known[keys]
 
 

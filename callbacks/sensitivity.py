@@ -15,6 +15,7 @@ from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.reconstruction import patch_pixels
 from qpriv.metrics.sensitivity import (
     SensitivityExclusionRatio,
+    sensitive_mass,
     sensitivity_exclusion_ratio,
     surviving_share,
 )
@@ -33,6 +34,7 @@ class _Tally:
 
     ratios: list[Tensor] = field(default_factory=list)
     survivors: list[Tensor] = field(default_factory=list)
+    mass: list[Tensor] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)
     sizes: list[Tensor] = field(default_factory=list)
     pooled: SensitivityExclusionRatio = field(
@@ -90,7 +92,11 @@ class SensitivityProbe(Probe):
             if decision.sensitivity is None
             else sensitivity_exclusion_ratio(decision.sensitivity.float().cpu(), mask)
         )
-        tally.survivors.append(surviving_share(sensitive_patches(visit, part), mask))
+        sensitive = sensitive_patches(visit, part)
+        tally.survivors.append(surviving_share(sensitive, mask))
+        # what a policy merges it may not be able to say
+        told = decision.merged is None or decision.mixing is not None
+        tally.mass.append(sensitive_mass(sensitive, decision) if told else missing)
         tally.kept.append(decision.counts.double())
         tally.pooled.update(decision)
         # each cut is crossed once by the activations, and once by a gradient the other way
@@ -132,6 +138,7 @@ def _figures(tally: _Tally, samples: Sequence[VQASample]) -> list[Result]:
     figures = [
         _mean("sensitivity_exclusion_ratio", torch.cat(tally.ratios), groups),
         _mean("sensitive_tokens_kept", torch.cat(tally.survivors), groups),
+        _mean("sensitive_mass", torch.cat(tally.mass), groups),
         _mean("kept_tokens", torch.cat(tally.kept), groups, "tokens"),
         _plain("sensitivity_exclusion_ratio_pooled", pooled, groups),
     ]

@@ -1,9 +1,10 @@
-"""What pruning does to the sensitive part: SER, and the share of sensitive tokens that survive."""
+"""What pruning does to the sensitive part: SER, and how much of it crosses."""
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from qpriv.errors import ModelError
 from qpriv.pruning.decision import PruningDecision
 
 
@@ -46,6 +47,44 @@ def surviving_share(sensitive: Tensor, mask: Tensor) -> Tensor:
     tensor([0.5000])
     """
     return (sensitive & mask).sum(dim=1) / sensitive.sum(dim=1)
+
+
+def sensitive_mass(sensitive: Tensor, decision: PruningDecision) -> Tensor:
+    """Return the share of what crosses that comes of sensitive patches, per sample.
+
+    A merged token is a mixture of patches: the weights of sensitive ones count, over all weights
+    of all tokens (absolute values). Where nothing is merged every kept patch weighs one. A token
+    that is no mixture, such as the class token, has no weights and does not count.
+
+    Args:
+        sensitive: True where a patch is sensitive in truth, ``[B, N]``.
+        decision: What crosses.
+
+    Returns:
+        Shares ``[B]``; 0 where nothing crosses, NaN where a sample has no sensitive patch.
+
+    Raises:
+        ModelError: If tokens are merged and nothing says of what.
+
+    >>> halves = (torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]),)
+    >>> kept = (torch.tensor([0, 3]),)
+    >>> merging = PruningDecision(kept, 4, torch.tensor([0.5]), mixing=halves)
+    >>> sensitive_mass(torch.tensor([[True, False, False, False]]), merging).tolist()
+    [0.25]
+    """
+    if decision.merged is not None and decision.mixing is None:
+        raise ModelError(
+            "a policy merges tokens and does not say of which patches",
+            remedy="give the weights: PruningDecision(mixing=...)",
+        )
+    weights = decision.mask.double()
+    if decision.mixing is not None:
+        weights = torch.stack(
+            [rows.detach().cpu().double().abs().sum(0) for rows in decision.mixing]
+        )
+    truth = sensitive.cpu()
+    mass = (weights * truth).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-12)
+    return mass.where(truth.any(dim=1), torch.nan)
 
 
 class SensitivityExclusionRatio(Metric):

@@ -45,6 +45,7 @@ class TokenSequences:
         position_ids: Positions for the rotary embedding, ``[B, S]``.
         labels: Gold ids, -100 where there is no loss, ``[B, S]``.
         image_spans: First and one past the last column of each row's image tokens.
+        side: Where the rows are padded.
     """
 
     input_ids: Tensor
@@ -52,6 +53,17 @@ class TokenSequences:
     position_ids: Tensor
     labels: Tensor
     image_spans: tuple[tuple[int, int], ...]
+    side: Side = "right"
+
+    @property
+    def width(self) -> int:
+        """Return the length ``S`` of the padded rows."""
+        return self.input_ids.shape[1]
+
+    @property
+    def visual_counts(self) -> Tensor:
+        """Return the number of image tokens of each row, ``[B]`` int64."""
+        return torch.tensor([stop - start for start, stop in self.image_spans])
 
     @property
     def side(self) -> Side:
@@ -119,8 +131,7 @@ def image_features(patches: Tensor, selection: TokenSelection | None) -> list[Te
     """
     if selection is None:
         return list(patches)
-    if len(selection.kept) != len(patches):
-        raise ModelError(f"decision for {len(selection.kept)} samples, batch of {len(patches)}")
+    _check_batch(selection, len(patches))
     if selection.merged is not None:
         return list(selection.merged)
     return [row[kept.to(row.device)] for row, kept in zip(patches, selection.kept, strict=True)]
@@ -150,17 +161,21 @@ def shorten(
         selection: What is kept of each sample; None keeps everything.
         side: Where the shortened rows are padded.
         positions: ``compact`` numbers the remaining tokens without gaps. ``original`` keeps the
-            number a token had before pruning, which tells a server which patches were kept.
+            number a token had before pruning, which tells a server which patches were kept;
+            merged tokens of another number than the kept patches have none.
 
     Raises:
-        ModelError: If a row does not hold one run of ``num_patches`` image ids. LLaVA itself
-            compares only the totals over the batch.
+        ModelError: If a row does not hold one run of ``num_patches`` image ids (LLaVA itself
+            compares only the totals over the batch), the selection is for another number of
+            samples, or positions are asked for that do not exist.
     """
+    if selection is not None:
+        _check_batch(selection, len(input_ids))
     rows, starts, counts = [], [], []
     for number, (ids, mask) in enumerate(zip(input_ids, attention_mask, strict=True)):
         real = mask.nonzero().squeeze(1)
         start = _image_start(ids[real] == image_token, num_patches, number)
-        spots = _kept_spots(selection, number, num_patches).to(ids.device)
+        spots = _kept_spots(selection, number, num_patches, positions).to(ids.device)
         after = torch.arange(start + num_patches, len(real), device=ids.device)
         before = torch.arange(start, device=ids.device)
         rows.append((real, torch.cat((before, start + spots, after))))
@@ -183,6 +198,7 @@ def shorten(
             (offset + start, offset + start + count)
             for offset, start, count in zip(offsets, starts, counts, strict=True)
         ),
+        side=side,
     )
 
 
@@ -210,6 +226,11 @@ def compact_positions(mask: Tensor, side: Side) -> Tensor:
     return (mask.cumsum(dim=1) - 1).clamp(min=0)
 
 
+def _check_batch(selection: TokenSelection, samples: int) -> None:
+    if len(selection.kept) != samples:
+        raise ModelError(f"decision for {len(selection.kept)} samples, batch of {samples}")
+
+
 def _image_start(is_image: Tensor, num_patches: int, row: int) -> int:
     spots = is_image.nonzero().squeeze(1)
     if len(spots) != num_patches:
@@ -223,7 +244,9 @@ def _image_start(is_image: Tensor, num_patches: int, row: int) -> int:
     return start
 
 
-def _kept_spots(selection: TokenSelection | None, row: int, num_patches: int) -> Tensor:
+def _kept_spots(
+    selection: TokenSelection | None, row: int, num_patches: int, positions: Positions
+) -> Tensor:
     """Return which of the image ids stay; merged tokens of another number take the first."""
     if selection is None:
         return torch.arange(num_patches)
@@ -233,4 +256,9 @@ def _kept_spots(selection: TokenSelection | None, row: int, num_patches: int) ->
     count = len(selection.merged[row])
     if count > num_patches:
         raise ModelError(f"row {row} has {count} merged tokens for {num_patches} patches")
+    if positions == "original":
+        raise ModelError(
+            f"{count} merged tokens of row {row} have no place among the patches",
+            remedy="number the tokens anew: positions compact",
+        )
     return torch.arange(count)

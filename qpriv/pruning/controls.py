@@ -117,15 +117,23 @@ class DownsamplePruning(PruningPolicy):
         batch, num_patches = features.patches.shape[:2]
         (count,) = self.counts([self.ratio], num_patches)
         coarse = coarser_grid(features.grid, count)
-        plane = features.patches.transpose(1, 2).reshape(batch, -1, *features.grid)
-        pooled = functional.adaptive_avg_pool2d(plane, coarse).flatten(2).transpose(1, 2)
+        pooled = _pool(features.patches.transpose(1, 2), features.grid, coarse)
+        # what becomes of each patch alone is with which weight it enters each cell
+        weights = _pool(torch.eye(num_patches)[None], features.grid, coarse)[0]
         middle = cell_centres(features.grid, coarse).to(features.patches.device)
         return PruningDecision(
             kept=(middle,) * batch,
             num_patches=num_patches,
             ratio=torch.full((batch,), self.ratio, dtype=torch.float64),
             merged=tuple(pooled),
+            mixing=(weights.to(features.patches.device),) * batch,
         )
+
+
+def _pool(planes: Tensor, grid: tuple[int, int], coarse: tuple[int, int]) -> Tensor:
+    """Return the mean over each cell of planes ``[B, C, N]``, ``[B, cells, C]``."""
+    cells = functional.adaptive_avg_pool2d(planes.unflatten(-1, grid), coarse)
+    return cells.flatten(2).transpose(1, 2)
 
 
 def coarser_grid(grid: tuple[int, int], count: int) -> tuple[int, int]:

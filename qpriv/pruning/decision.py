@@ -1,5 +1,6 @@
 """`PruningDecision`: which visual tokens of each sample stay, and why."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,20 +11,28 @@ from qpriv.errors import ModelError
 
 @dataclass(frozen=True)
 class PruningDecision:
-    """The kept patches of a batch.
+    """The visual tokens of a batch that stay.
+
+    A policy that merges gives the tokens themselves (``merged``), and with which weights the
+    patches entered each of them (``mixing``): ``merged = mixing @ patches``. Without the weights
+    nobody can tell what a merged token gives away, and `qpriv.metrics.sensitivity` refuses it.
+    A token that is no mixture of patches, such as the class token, has a row of zeros.
 
     Args:
-        kept: For each sample the indices of the kept patches, sorted and unique, ``[k_b]`` int64.
+        kept: For each sample the patches that stay as they are, sorted and unique, ``[k_b]``
+            int64. Where a method merges into as many tokens, those whose places these take.
         num_patches: Number of patches ``N`` before pruning.
         ratio: The pruning ratio rho that was asked for, ``[B]``, in [0, 1].
         utility: Utility u of every patch, ``[B, N]``, in (0, 1); None where a policy has none.
         sensitivity: Sensitivity s of every patch on the CLIP grid, ``[B, N]``, in (0, 1), or None.
         score: The score the patches were ranked by, ``[B, N]``, or None.
-        merged: Features that replace the kept patches where a method merges, each ``[k_b, D]``.
+        merged: Tokens that stand in place of the kept patches where a method merges, each
+            ``[t_b, D]``.
+        mixing: With which weights the patches enter each of these tokens, each ``[t_b, N]``.
 
     Raises:
-        ModelError: If kept indices are not sorted, unique and within the patches: anything else
-            would put features at the wrong places without a sign.
+        ModelError: If shapes do not fit, or kept indices are not sorted, unique and within the
+            patches: anything else would put features at the wrong places without a sign.
     """
 
     kept: tuple[Tensor, ...]
@@ -33,16 +42,22 @@ class PruningDecision:
     sensitivity: Tensor | None = None
     score: Tensor | None = None
     merged: tuple[Tensor, ...] | None = None
+    mixing: tuple[Tensor, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check the kept indices."""
+        """Check shapes and kept indices."""
         for row, indices in enumerate(self.kept):
-            inside = len(indices) == 0 or (
-                0 <= int(indices[0]) and int(indices[-1]) < self.num_patches
-            )
-            if not inside or bool((indices.diff() <= 0).any()):
+            self._check_indices(row, indices)
+        batch = len(self.kept)
+        _check_shape("ratio", self.ratio, (batch,))
+        for name in ("utility", "sensitivity", "score"):
+            _check_shape(name, getattr(self, name), (batch, self.num_patches))
+        _check_rows("merged", self.merged, batch, None)
+        _check_rows("mixing", self.mixing, batch, self.num_patches)
+        for row, (tokens, weights) in enumerate(zip(self.merged or (), self.mixing or ())):
+            if len(tokens) != len(weights):
                 raise ModelError(
-                    f"kept patches of row {row} are not sorted, unique and below {self.num_patches}"
+                    f"row {row} has {len(tokens)} merged tokens and weights for {len(weights)}"
                 )
 
     def __len__(self) -> int:
@@ -51,8 +66,12 @@ class PruningDecision:
 
     @property
     def counts(self) -> Tensor:
-        """Return the number of kept patches of each sample, ``[B]`` int64."""
-        return torch.tensor([len(indices) for indices in self.kept])
+        """Return the number of tokens that stay of each sample, ``[B]`` int64.
+
+        Where a method merges it is that of the merged tokens.
+        """
+        tokens = self.merged or self.mixing or self.kept
+        return torch.tensor([len(row) for row in tokens], dtype=torch.int64)
 
     @property
     def mask(self) -> Tensor:
@@ -65,3 +84,34 @@ class PruningDecision:
         for row, indices in enumerate(self.kept):
             mask[row, indices.cpu()] = True
         return mask
+
+    def _check_indices(self, row: int, indices: Tensor) -> None:
+        if indices.dtype != torch.int64 or indices.dim() != 1:
+            raise ModelError(
+                f"kept patches of row {row} are {indices.dtype} of shape {list(indices.shape)}",
+                remedy="give their indices as int64, one dimension",
+            )
+        inside = len(indices) == 0 or (0 <= int(indices[0]) and int(indices[-1]) < self.num_patches)
+        if not inside or bool((indices.diff() <= 0).any()):
+            raise ModelError(
+                f"kept patches of row {row} are not sorted, unique and below {self.num_patches}"
+            )
+
+
+def _check_shape(name: str, values: Tensor | None, shape: tuple[int, ...]) -> None:
+    if values is not None and tuple(values.shape) != shape:
+        raise ModelError(f"{name} of a decision has shape {list(values.shape)}, not {list(shape)}")
+
+
+def _check_rows(name: str, rows: Sequence[Tensor] | None, batch: int, width: int | None) -> None:
+    """Check the tokens of each sample, ``[t, width]``; None as width allows any."""
+    if rows is None:
+        return
+    if len(rows) != batch:
+        raise ModelError(f"{name} tokens of {len(rows)} samples, kept patches of {batch}")
+    for row, tokens in enumerate(rows):
+        if tokens.dim() != 2 or width not in (None, tokens.shape[1]):
+            expected = "[tokens, D]" if width is None else f"[tokens, {width}]"
+            raise ModelError(f"{name} of row {row} has shape {list(tokens.shape)}, not {expected}")
+        if not bool(tokens.isfinite().all()):
+            raise ModelError(f"{name} of row {row} holds numbers that are not finite")

@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+from qpriv.errors import ModelError
 from qpriv.metrics.reidentification import Reidentification, correlation, face_crops, ranks
 from qpriv.metrics.sensitivity import (
     SensitivityExclusionRatio,
+    sensitive_mass,
     sensitivity_exclusion_ratio,
     surviving_share,
 )
@@ -55,6 +57,45 @@ def test_surviving_share_is_undefined_without_sensitive_patches() -> None:
     )
     assert shares[0] == 0.5
     assert shares[1].isnan()
+
+
+SENSITIVE = torch.tensor([[True, False, True, False], [False] * 4])
+
+
+def test_mass_of_what_is_merely_kept_is_its_share_of_sensitive_patches() -> None:
+    scores = torch.rand(2, 4)
+    found = sensitive_mass(SENSITIVE, decision([[0, 1, 3], [0, 1]], scores))
+    assert found[0].item() == pytest.approx(1 / 3) and found[1].isnan()
+    nothing = PruningDecision((torch.tensor([], dtype=torch.long),) * 2, 4, torch.zeros(2))
+    assert sensitive_mass(SENSITIVE, nothing)[0] == 0
+
+
+def test_mass_of_merged_tokens_equals_a_loop_over_their_weights() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mixing = tuple(torch.randn(tokens, 4, generator=generator) for tokens in (3, 2))
+    mixing[0][1] = 0  # a token that is no mixture of patches
+    merging = PruningDecision((torch.tensor([1]),) * 2, 4, torch.zeros(2), mixing=mixing)
+    own, whole = 0.0, 0.0
+    for weights in mixing[0].tolist():
+        for patch, weight in enumerate(weights):
+            whole += abs(weight)
+            own += abs(weight) if SENSITIVE[0, patch] else 0.0
+    assert sensitive_mass(SENSITIVE, merging)[0].item() == pytest.approx(own / whole)
+
+
+def test_a_merge_that_only_takes_sensitive_patches_has_mass_one() -> None:
+    weights = torch.tensor([[0.5, 0.0, 0.5, 0.0]])
+    merging = PruningDecision((torch.tensor([3]),) * 2, 4, torch.zeros(2), mixing=(weights,) * 2)
+    assert (
+        sensitive_mass(SENSITIVE, merging)[0] == 1
+    )  # though the patch it takes the place of is not
+
+
+def test_a_merge_without_weights_is_refused() -> None:
+    tokens = (torch.zeros(1, 8),) * 2
+    merging = PruningDecision((torch.tensor([3]),) * 2, 4, torch.zeros(2), merged=tokens)
+    with pytest.raises(ModelError, match="does not say of which patches"):
+        sensitive_mass(SENSITIVE, merging)
 
 
 def test_a_copy_is_recognised_mirrored_and_darker() -> None:

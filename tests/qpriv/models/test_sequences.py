@@ -106,6 +106,20 @@ def test_image_features_are_gathered_by_row():
     assert second.tolist() == [[8, 9]]
 
 
+def test_merged_tokens_of_another_number_have_no_original_places():
+    same = Selection(kept([0, 2], [1]).kept, (torch.ones(2, 4), torch.ones(1, 4)))
+    assert shortened(same, positions="original").position_ids[0].tolist() == [0, 1, 3, 4, 5, 6]
+    other = Selection(same.kept, (torch.ones(2, 4), torch.ones(2, 4)))
+    assert shortened(other).image_spans == ((1, 3), (2, 4))
+    with pytest.raises(ModelError, match="2 merged tokens of row 1 have no place"):
+        shortened(other, positions="original")
+
+
+def test_a_selection_for_another_batch_is_refused():
+    with pytest.raises(ModelError, match="decision for 3 samples, batch of 2"):
+        shortened(kept([0], [1], [2]))
+
+
 def test_merged_features_replace_the_patches_and_their_count():
     merged = (torch.ones(2, 4), torch.zeros(0, 4))
     selection = Selection(kept([1], [0, 1]).kept, merged)

@@ -120,3 +120,39 @@ def test_mask_and_counts():
 def test_indices_out_of_order_twice_or_outside_are_refused(kept):
     with pytest.raises(ModelError, match="row 1 are not sorted, unique and below 5"):
         decision([0], kept)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"kept": (torch.tensor([0.0, 1.0]),)}, r"row 0 are torch.float32 of shape \[2\]"),
+        ({"kept": (torch.tensor([True, False]),)}, "row 0 are torch.bool"),
+        ({"kept": (torch.tensor([[0, 1]]),)}, r"of shape \[1, 2\]"),
+        ({"ratio": torch.zeros(2)}, r"ratio of a decision has shape \[2\], not \[1\]"),
+        ({"score": torch.zeros(1, 4)}, r"score of a decision has shape \[1, 4\], not \[1, 5\]"),
+        ({"sensitivity": torch.zeros(5)}, "sensitivity of a decision"),
+        ({"merged": (torch.zeros(2, 3),) * 2}, "merged tokens of 2 samples, kept patches of 1"),
+        ({"merged": (torch.zeros(3),)}, r"merged of row 0 has shape \[3\], not \[tokens, D\]"),
+        ({"mixing": (torch.zeros(2, 4),)}, r"has shape \[2, 4\], not \[tokens, 5\]"),
+        (
+            {"mixing": (torch.full((2, 5), torch.nan),)},
+            "mixing of row 0 holds numbers that are not",
+        ),
+        (
+            {"merged": (torch.zeros(2, 3),), "mixing": (torch.zeros(1, 5),)},
+            "row 0 has 2 merged tokens and weights for 1",
+        ),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(parts, message):
+    good = {"kept": (torch.tensor([0, 1]),), "num_patches": 5, "ratio": torch.zeros(1)}
+    PruningDecision(**good)
+    with pytest.raises(ModelError, match=message):
+        PruningDecision(**good | parts)
+
+
+def test_merged_tokens_are_what_counts():
+    kept, ratio = (torch.tensor([0, 1]),), torch.zeros(1)
+    tokens, weights = (torch.zeros(4, 3),), (torch.ones(4, 5),)
+    assert PruningDecision(kept, 5, ratio, merged=tokens).counts.tolist() == [4]
+    assert PruningDecision(kept, 5, ratio, merged=tokens, mixing=weights).counts.tolist() == [4]

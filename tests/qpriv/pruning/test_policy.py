@@ -211,6 +211,14 @@ def test_downsample_averages_cells(features):
     assert decision.kept[0].tolist()[:4] == [9, 11, 13, 15]
 
 
+@pytest.mark.parametrize("ratio", [0.0, 0.4, 0.75, 1.0])  # cells of one shape, and of several
+def test_downsampling_says_of_what_its_tokens_are_made(features, ratio):
+    decision = DownsamplePruning(ratio).decide(features, SAMPLES)
+    for row, (merged, mixing) in enumerate(zip(decision.merged, decision.mixing, strict=True)):
+        torch.testing.assert_close(mixing.sum(dim=1), torch.ones(len(merged)))
+        torch.testing.assert_close(merged, mixing @ features.patches[row], rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("grid", [(8, 8), (24, 24), (3, 7)])
 def test_coarser_grids_fit_and_come_near_the_count(grid):
     total = grid[0] * grid[1]

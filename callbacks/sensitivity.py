@@ -19,6 +19,7 @@ from qpriv.metrics.sensitivity import (
     sensitivity_exclusion_ratio,
     surviving_share,
 )
+from qpriv.pruning.in_decoder import decision_at
 from qpriv.result import Result
 
 SENSITIVE_COVERAGE = 0.5
@@ -36,6 +37,7 @@ class _Tally:
     survivors: list[Tensor] = field(default_factory=list)
     mass: list[Tensor] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)
+    kept_mean: list[Tensor] = field(default_factory=list)
     sizes: list[Tensor] = field(default_factory=list)
     pooled: SensitivityExclusionRatio = field(
         default_factory=lambda: SensitivityExclusionRatio(pooled=True, across_ranks=False)
@@ -84,7 +86,10 @@ class SensitivityProbe(Probe):
         batch = model.preprocessor(part).to(model.device)
         features = victim.encode(batch, victim.policy.needs)
         with torch.no_grad():
-            decision = victim.policy.decide(features, part)
+            whole = victim.policy.decide(features, part)
+            inputs = model.prepare(batch, features, whole)
+        cut = victim.channel.layers[0]
+        decision = decision_at(whole, inputs, cut)
         mask = decision.mask
         missing = torch.full((len(part),), torch.nan)
         tally.ratios.append(
@@ -97,10 +102,11 @@ class SensitivityProbe(Probe):
         # what a policy merges it may not be able to say
         told = decision.merged is None or decision.mixing is not None
         tally.mass.append(sensitive_mass(sensitive, decision) if told else missing)
-        tally.kept.append(decision.counts.double())
+        tally.kept.append(inputs.visual_counts(cut).double())
+        tally.kept_mean.append(inputs.mean_visual_counts(model.num_layers))
         tally.pooled.update(decision)
         # each cut is crossed once by the activations, and once by a gradient the other way
-        tally.sizes.append(victim.channel.activation_bytes(model, batch, features, decision))
+        tally.sizes.append(victim.channel.activation_bytes(model, inputs))
         return mask
 
     def _save_map(self, visit: Visit, samples: Sequence[VQASample], mask: Tensor) -> None:
@@ -140,6 +146,7 @@ def _figures(tally: _Tally, samples: Sequence[VQASample]) -> list[Result]:
         _mean("sensitive_tokens_kept", torch.cat(tally.survivors), groups),
         _mean("sensitive_mass", torch.cat(tally.mass), groups),
         _mean("kept_tokens", torch.cat(tally.kept), groups, "tokens"),
+        _mean("kept_tokens_mean", torch.cat(tally.kept_mean), groups, "tokens"),
         _plain("sensitivity_exclusion_ratio_pooled", pooled, groups),
     ]
     sizes = torch.cat(tally.sizes).double().cpu()

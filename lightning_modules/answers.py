@@ -11,10 +11,8 @@ from qpriv.datasets.sample import AnswerRule, AnswerType
 from qpriv.metrics.answers import score_sample
 from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.normalisation import says_nothing
-from qpriv.models.batch import VQABatch
-from qpriv.models.features import VisualFeatures
+from qpriv.models.prepared import PreparedInputs
 from qpriv.models.vision_language import VisionLanguageModel
-from qpriv.pruning.decision import PruningDecision
 from qpriv.result import Result
 
 
@@ -29,8 +27,10 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
         prediction: The answer.
         score: Its score in [0, 1]; None without a gold answer.
         loss: Mean cross-entropy of the gold answer's tokens in nats; None without one.
-        kept: Visual tokens that were kept.
-        tokens: Those and the tokens of prompt and gold answer.
+        kept: Visual tokens that cross at the first cut.
+        kept_mean: Visual tokens that a decoder layer computes on, mean over layers.
+        tokens: Those of ``kept`` and the tokens of prompt and gold answer.
+        tokens_behind: As many at each later cut.
         client: The client that answered.
     """
 
@@ -42,7 +42,9 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     score: float | None
     loss: float | None
     kept: int
+    kept_mean: float = 0.0
     tokens: int = 0
+    tokens_behind: tuple[int, ...] = ()
     client: int = 0
 
     @property
@@ -53,19 +55,31 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 def answer_batch(
     model: VisionLanguageModel,
-    batch: VQABatch,
-    features: VisualFeatures,
-    decision: PruningDecision,
+    inputs: PreparedInputs,
+    cuts: Sequence[int],
     rule: AnswerRule,
     max_new_tokens: int,
     client: int = 0,
 ) -> list[Answered]:
-    """Return what a model says to a batch; scores and losses are there where gold answers are."""
-    predictions = model.answer(batch, features, decision, max_new_tokens=max_new_tokens)
-    log_probs = model.answer_log_probs(batch, features, decision).mean_log_prob.tolist()
-    tokens = model.sequences(batch, decision).attention_mask.sum(dim=1).tolist()
-    counts = decision.counts.tolist()
-    rows = zip(batch.samples, predictions, log_probs, counts, tokens, strict=True)
+    """Return what a model says to a batch; scores and losses are there where gold answers are.
+
+    Args:
+        model: The model.
+        inputs: The batch, prepared.
+        cuts: Where tokens cross, or would.
+        rule: How an answer is scored.
+        max_new_tokens: Longest answer.
+        client: The client that answers.
+    """
+    rows = zip(
+        inputs.batch.samples,
+        model.answer(inputs, max_new_tokens=max_new_tokens),
+        model.answer_log_probs(inputs).mean_log_prob.tolist(),
+        inputs.visual_counts(cuts[0]).tolist(),
+        inputs.mean_visual_counts(model.num_layers).tolist(),
+        zip(*(_lengths(inputs, cut) for cut in cuts), strict=True),
+        strict=True,
+    )
     return [
         Answered(
             key=sample.key,
@@ -76,11 +90,18 @@ def answer_batch(
             score=score_sample(prediction, sample, rule) if sample.answer else None,
             loss=-log_prob if sample.answer else None,
             kept=kept,
-            tokens=length,
+            kept_mean=kept_mean,
+            tokens=tokens[0],
+            tokens_behind=tokens[1:],
             client=client,
         )
-        for sample, prediction, log_prob, kept, length in rows
+        for sample, prediction, log_prob, kept, kept_mean, tokens in rows
     ]
+
+
+def _lengths(inputs: PreparedInputs, cut: int) -> list[int]:
+    lengths: list[int] = inputs.answered.at(cut).attention_mask.sum(dim=1).tolist()
+    return lengths
 
 
 def distinct(rows: Iterable[Answered]) -> list[Answered]:
@@ -94,6 +115,8 @@ def distinct(rows: Iterable[Answered]) -> list[Answered]:
 def figures(rows: Sequence[Answered], stage: str, rule: AnswerRule, prompt: str) -> list[Result]:
     """Return accuracy in total, by kind of answer and of question, kept tokens and loss.
 
+    ``kept_tokens`` is what crosses at the first cut, on which privacy and bytes depend;
+    ``kept_tokens_mean`` is the mean over layers, on which computing time depends.
     Where normalisation leaves nothing of some predictions, their share and number come, too.
 
     ``accuracy`` and ``accuracy_<rule>`` are one figure: the first to compare policies by, the
@@ -128,7 +151,11 @@ def figures(rows: Sequence[Answered], stage: str, rule: AnswerRule, prompt: str)
     if any(empty := [says_nothing(row.prediction) for row in scored]):
         share = _mean("empty_predictions", scored, [float(one) for one in empty])
         results.append(replace(share, note=f"{sum(empty)} predictions, empty once normalised"))
-    results.append(_mean("kept_tokens", rows, [row.kept for row in rows], unit="tokens"))
+    for name, kept in (
+        ("kept_tokens", [row.kept for row in rows]),
+        ("kept_tokens_mean", [row.kept_mean for row in rows]),
+    ):
+        results.append(_mean(name, rows, kept, unit="tokens"))
     return results
 
 

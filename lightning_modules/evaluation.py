@@ -116,8 +116,9 @@ class EvaluatedVQA(TrainedOnly):
             features = self.encode(part, self.policy.needs)
             decision = self.policy.decide(features, part.samples)
             with self.paradigm.answering(self.model, client):
+                inputs = self.model.prepare(part, features, decision)
                 rows += answer_batch(
-                    self.model, part, features, decision, rule, self._max_new_tokens, client
+                    self.model, inputs, self.channel.layers, rule, self._max_new_tokens, client
                 )
         return rows
 

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
+from qpriv.boundary import Channel
 from qpriv.errors import ConfigError
 from qpriv.models.clip_projections import EMBEDDINGS, check_projections
 from qpriv.models.features import FEATURES
@@ -79,12 +82,25 @@ def choose_cuts(paradigm: Paradigm, cuts: tuple[int, ...] | None, shape: Shape) 
 
 
 def check_policy(policy: PruningPolicy, shape: Shape) -> None:
-    """Check a policy against the number of patches.
+    """Check a policy against the number of patches and of layers.
 
     Raises:
-        ConfigError: If its ``k_min`` exceeds them.
+        ConfigError: If its ``k_min`` exceeds the patches, or it has a stage beyond the layers.
     """
     policy.counts((0.0,), shape.patches)
+    policy.check_depth(shape.layers)
+
+
+def check_split(policy: PruningPolicy, channel: Channel, dtype: torch.dtype) -> None:
+    """Check a policy against the parties among whom the decoder is divided.
+
+    Raises:
+        ConfigError: If they cannot decide as it asks.
+    """
+    if channel.hypothetical or not channel.layers:
+        return
+    rounded = channel.codec is not None and not channel.codec.keeps(dtype)
+    policy.check_split(channel.layers, lossy=rounded or channel.defence is not None)
 
 
 def check_needs(policy: PruningPolicy, backbone: str, text_encoder: str | None) -> None:

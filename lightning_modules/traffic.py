@@ -51,25 +51,25 @@ def crossing_results(
     """Return what would cross at the cuts of a channel in one pass: ``(k + T) d b`` bytes a cut.
 
     Args:
-        rows: Answered questions; their tokens are ``k`` kept patches and ``T`` text tokens.
+        rows: Answered questions; their tokens at a cut are ``k`` of the image and ``T`` of text.
         channel: What they would cross.
         width: Width ``d`` of the decoder.
         dtype: Type of its activations, ``b`` bytes.
     """
     if not rows:
         return []
-    tokens = sum(filled(row.tokens, channel.bucket) for row in rows) / len(rows)
-    mean = tokens * channel.token_bytes(width, dtype)
-    downs = len(channel.layers) - 1
+    first = [row.tokens for row in rows]
+    later = [tokens for row in rows for tokens in row.tokens_behind]
+    size = channel.token_bytes(width, dtype) / len(rows)
     note = f"would cross at {', '.join(map(str, channel.layers))} in one pass"
     return [
         Result(
             name=f"bytes_{way}",
-            value=mean * count,
+            value=sum(filled(count, channel.bucket) for count in counts) * size,
             n=len(rows),
             unit="bytes",
             channel=channel.label,
             note=note,
         )
-        for way, count in ((Direction.UP, 1), (Direction.DOWN, downs))
+        for way, counts in ((Direction.UP, first), (Direction.DOWN, later))
     ]

@@ -16,7 +16,7 @@ from qpriv.datasets.sampler import ResumableLoader
 from qpriv.errors import CheckpointError
 from qpriv.models.batch import VQABatch
 from qpriv.models.cache import FeatureCache
-from qpriv.models.loading import DType
+from qpriv.models.loading import DTYPES, DType
 from qpriv.models.preprocessing import DEFAULT_PROMPT
 from qpriv.models.quantization import Quantization
 from qpriv.models.vision_language import VisionLanguageModel
@@ -30,7 +30,7 @@ from qpriv.pruning.policy import NoPruning, PruningPolicy
 
 from .base import base_fingerprint, members
 from .evaluation import EvaluatedVQA
-from .structure import check_needs, check_policy, choose_cuts, read_shape
+from .structure import check_needs, check_policy, check_split, choose_cuts, read_shape
 
 _PARADIGM = "qpriv_paradigm"
 
@@ -135,6 +135,7 @@ class VQAModule(EvaluatedVQA):
         self.paradigm: Paradigm = paradigm or Centralized()
         self.cuts: tuple[int, ...] = choose_cuts(self.paradigm, cuts, shape)
         self.channel: Channel = self.paradigm.channel(self.cuts)
+        check_split(self.policy, self.channel, DTYPES[dtype])
 
     def setup(self, stage: str) -> None:
         """Deal the training set to the clients, before weights load.
@@ -205,6 +206,7 @@ class VQAModule(EvaluatedVQA):
                 self._recipe,
                 self.seed,
                 self.manual_backward,
+                self.cuts[0],
             ),
             batch,
             cast(Optimizer, self.optimizers()),

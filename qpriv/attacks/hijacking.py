@@ -153,12 +153,13 @@ class HijackedClient:
         batch = victim.model.preprocessor(samples).to(victim.model.device)
         features = victim.encode(batch, victim.policy.needs)
         decision = victim.policy.decide(features, samples)
-        server.told = decision.kept if server.attack.knows_positions else None
+        inputs = victim.model.prepare(batch, features, decision)
+        server.told = inputs.patches(server.cut) if server.attack.knows_positions else None
         self.optimizer.zero_grad()
         hijacked = victim.channel.tapped(server.cut, Stages(encode_gradient=server.hijack))
         key = RandomKey(self.seed, server.attack.steps_done)
         with hijacked.record(victim.model, key=key) as server.transcript:
-            torch.autograd.backward(victim.model(batch, features, decision).loss)
+            torch.autograd.backward(victim.model(inputs).loss)
         if self.guard is not None:
             self.guard.observe(self._own_gradient(), fake=fake)
         if not fake:

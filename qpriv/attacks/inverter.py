@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from qpriv.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class TokenGrid:
@@ -49,6 +51,9 @@ def to_grid(rows: Sequence[Tensor], places: Sequence[Tensor] | None, num_patches
         places: Patch of each token, ``[k_i]``; None if the attacker does not know.
         num_patches: Number of patches ``N``.
 
+    Raises:
+        ConfigError: If a token is merged of several patches, and has no place to be known.
+
     >>> to_grid([torch.ones(1, 2)], [torch.tensor([2])], 3).present.tolist()
     [[False, False, True]]
     """
@@ -56,11 +61,21 @@ def to_grid(rows: Sequence[Tensor], places: Sequence[Tensor] | None, num_patches
     tokens = torch.zeros(len(rows), num_patches, width)
     present = torch.zeros(len(rows), num_patches, dtype=torch.bool)
     for number, row in enumerate(rows):
+        if places is not None and not _is_placed(row, places[number]):
+            raise ConfigError(
+                "a merged token has no place on the grid that an attacker could know",
+                where="knows_positions",
+                remedy="set it to false",
+            )
         spread = (torch.arange(len(row)) * num_patches + num_patches // 2) // max(len(row), 1)
         cells = spread if places is None else places[number].cpu()
         tokens[number, cells] = row.float()
         present[number, cells] = True
     return TokenGrid(tokens, present)
+
+
+def _is_placed(row: Tensor, places: Tensor) -> bool:
+    return len(row) == len(places) and not bool((places < 0).any())
 
 
 class Inverter(nn.Module):

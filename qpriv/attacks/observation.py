@@ -28,7 +28,7 @@ class Observation:
     Args:
         transcript: Everything that crossed.
         cut: The cut that is attacked.
-        kept: Which patches each row's tokens belong to, ``[k_i]``: known to an attacker whose
+        kept: Which patches crossed as tokens of their own, ``[k_i]``: known to an attacker whose
             threat model says so, and to the metric.
         grid: Rows and columns of patches.
     """
@@ -39,7 +39,11 @@ class Observation:
     grid: tuple[int, int]
 
     def tokens(self, *, knows_positions: bool) -> TokenGrid:
-        """Return the image tokens, at their patches only if these are known."""
+        """Return the image tokens, at their patches only if these are known.
+
+        Raises:
+            ConfigError: If they are known, and some token is merged of several patches.
+        """
         places = self.kept if knows_positions else None
         return to_grid(self.transcript.image_rows(self.cut), places, self.grid[0] * self.grid[1])
 
@@ -118,17 +122,18 @@ def observe(
             batch = model.preprocessor(rows).to(model.device)
             features = (encode or model.encode)(batch, policy.needs)
             decision = policy.decide(features, rows)
+            inputs = model.prepare(batch, features, decision)
             with stopped():
-                model(batch, features, decision)
+                model(inputs)
             (places,) = (message.places for message in transcript.select(cut)[-1:])
-            own = [indices.cpu() for indices in decision.kept]
+            own = [patches.cpu() for patches in inputs.patches(cut)]
             if places:  # some of the patches were withdrawn on their way
-                spans = model.sequences(batch, decision).image_spans
+                spans = inputs.answered.at(cut).image_spans
                 own = [
                     patches[row[(row >= start) & (row < stop)] - start]
                     for patches, row, (start, stop) in zip(own, places, spans, strict=True)
                 ]
-            kept += own
+            kept += [patches[patches >= 0] for patches in own]
     return Observation(transcript, cut, tuple(kept), model.grid)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from qpriv.datasets.sample import VQASample
 from qpriv.models.features import VisualFeatures
+from qpriv.models.stages import StageChoice, StagePruner, StageView
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.decision import PruningDecision
@@ -154,11 +155,38 @@ class ResampledPruning(PruningPolicy):
     def decide(self, features: VisualFeatures, samples: Sequence[VQASample]) -> PruningDecision:
         """Return random patches, in the number the other policy keeps."""
         decision = self.policy.decide(features, samples)
-        if decision.merged is not None:
+        if decision.inside is not None:
+            decision = replace(decision, inside=ResampledStages(decision.inside, self.generator))
+        if decision.merged is not None or decision.mixing is not None:
             return decision  # merged tokens are made of all patches: there is nothing to redraw
-        kept = tuple(self._draw(decision.num_patches, places) for places in decision.kept)
+        kept = tuple(
+            _draw(decision.num_patches, places, self.generator) for places in decision.kept
+        )
         return replace(decision, kept=kept)
 
-    def _draw(self, num_patches: int, places: torch.Tensor) -> torch.Tensor:
-        order = torch.randperm(num_patches, generator=self.generator)[: len(places)]
-        return order.sort().values.to(places.device)
+
+class ResampledStages:
+    """Lets as many tokens go on behind each stage as another pruner, but random ones.
+
+    Args:
+        pruner: Decides how many.
+        generator: Draws them.
+    """
+
+    def __init__(self, pruner: StagePruner, generator: torch.Generator) -> None:
+        self.pruner, self.generator = pruner, generator
+        self.stages, self.positions = pruner.stages, pruner.positions
+        self.adapters, self.restarts = pruner.adapters, pruner.restarts
+
+    def choose(self, number: int, view: StageView) -> StageChoice:
+        """Return random tokens, in the number the other pruner keeps."""
+        choice = self.pruner.choose(number, view)
+        if choice.merging is not None:
+            return choice
+        return StageChoice(_draw(len(view.patches), choice.kept, self.generator))
+
+
+def _draw(count: int, kept: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return as many random indices below a count as are kept, sorted."""
+    order = torch.randperm(count, generator=generator)[: len(kept)]
+    return order.sort().values.to(kept.device)

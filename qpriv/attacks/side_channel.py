@@ -143,7 +143,8 @@ def watch(
         knows_positions: Whether the attacker is told which patches were kept.
         batch_size: Samples of one pass.
     """
-    parts, watched = [], channel.at_entrance()
+    # what a policy drops inside the decoder changes sizes from cut to cut
+    parts, watched = [], channel if policy.stages else channel.at_entrance()
     cut = watched.layers[0]
     for part in batches(samples, batch_size):
         seen = observe(model, policy, part, watched, cut, encode=encode, batch_size=batch_size)

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from qpriv.errors import ConfigError
-from qpriv.models.batch import VQABatch
-from qpriv.models.features import VisualFeatures
 from qpriv.models.forward_pass import Mode
-from qpriv.models.sequences import TokenSelection
+from qpriv.models.prepared import PreparedInputs
 from qpriv.models.vision_language import VisionLanguageModel
 
 from .codecs import Codec, native
@@ -243,25 +241,24 @@ class Channel:
             yield opened.transcript
 
     @torch.no_grad()
-    def activation_bytes(
-        self,
-        model: VisionLanguageModel,
-        batch: VQABatch,
-        features: VisualFeatures | None,
-        decision: TokenSelection | None,
-    ) -> Tensor:
+    def activation_bytes(self, model: VisionLanguageModel, inputs: PreparedInputs) -> Tensor:
         """Return the size of each sample's activations at all cuts together, ``[B]`` int64.
 
         As many bytes of gradients come back. Nothing runs for it, unless a defence decides from
         the activations which tokens cross.
         """
         if self.defence is None or not self.defence.withdraws:
-            counts = model.sequences(batch, decision).attention_mask.sum(dim=1).tolist()
             dtype = next(model.language_model.parameters()).dtype
-            sizes = [self.message_bytes(count, model.hidden_size, dtype) for count in counts]
-            return torch.tensor(sizes) * len(self.layers)
+            sizes = [
+                [self.message_bytes(count, model.hidden_size, dtype) for count in counts]
+                for counts in (
+                    inputs.answered.at(layer).attention_mask.sum(dim=1).tolist()
+                    for layer in self.layers
+                )
+            ]
+            return torch.tensor(sizes).sum(dim=0)
         with self.record(model, store=False, stop=self.layers[-1]) as transcript, stopped():
-            model(batch, features, decision)
+            model(inputs)
         sent = [message.sizes for layer in self.layers for message in transcript.select(layer)]
         return torch.tensor(sent).sum(dim=0)
 

@@ -1,6 +1,6 @@
 """`Crossing`: the place in the decoder where activations leave their owner and gradients return."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -11,11 +11,12 @@ from transformers import DynamicCache
 from transformers.models.llava.modeling_llava import LlavaModel
 
 from qpriv.models.forward_pass import Mode
+from qpriv.models.layer_inputs import layer_inputs
 from qpriv.models.vision_language import VisionLanguageModel
 
 from .codecs import Codec, native, squared_error
 from .padding import filled, padding_cost
-from .parties import TokenLayout, layer_inputs
+from .parties import TokenLayout
 from .stages import (
     Protection,
     RandomKey,
@@ -126,7 +127,9 @@ class Crossing:
         self._handles, self._layout = [], None
 
     def _enter_model(self, module: LlavaModel, _: object, kwargs: dict[str, Any]) -> None:
-        self._layout = layout = _read_layout(kwargs, module.config.image_token_id)
+        # a policy may shorten the rows on their way to the cut
+        entering = self.model.entering(self.site.cut, kwargs)
+        self._layout = layout = _read_layout(entering, module.config.image_token_id)
         self._passes += layout.prefill
         self._token = 0 if layout.prefill else self._token + 1
         self._behind.enter(layout.prefill)
@@ -403,7 +406,7 @@ def _left(layout: _Layout, kept: Sequence[Tensor]) -> _Layout:
     return _Layout(left.mask.bool(), spans, gapped, layout.prefill)
 
 
-def _read_layout(kwargs: dict[str, Any], image_token: int) -> _Layout:
+def _read_layout(kwargs: Mapping[str, Any], image_token: int) -> _Layout:
     tokens: Tensor = kwargs["input_ids"]
     width = tokens.shape[1]
     mask = kwargs.get("attention_mask")

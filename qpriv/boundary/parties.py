@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
-from transformers.masking_utils import create_causal_mask
 
+from qpriv.models.layer_inputs import layer_inputs
 from qpriv.models.sequences import IGNORED, Side, TokenSequences, compact_positions
 from qpriv.models.vision_language import VisionLanguageModel
 
@@ -66,6 +66,20 @@ class TokenLayout:
             return counted
         return torch.zeros_like(counted).masked_scatter(self.mask.bool(), self.positions)
 
+    def longer(self) -> "TokenLayout":
+        """Return the layout after one more token in every row.
+
+        >>> layout = TokenLayout(torch.tensor([1, 2]), "left", torch.tensor([3, 0, 5])).longer()
+        >>> layout.position_ids.tolist()
+        [[0, 3, 4], [0, 5, 6]]
+        """
+        lengths = self.lengths + 1
+        if self.positions is None:
+            return TokenLayout(lengths, self.side)
+        rows = torch.split(self.positions, self.lengths.tolist())
+        counted = [torch.cat((row, row[-1:] + 1)) for row in rows]
+        return TokenLayout(lengths, self.side, torch.cat(counted))
+
     def pack(self, padded: Tensor) -> Tensor:
         """Return the real tokens of ``[B, S, ...]`` one after another, ``[sum T_i, ...]``."""
         return padded[self.mask.bool()]
@@ -75,41 +89,6 @@ class TokenLayout:
         mask = self.mask.bool()
         padded = rows.new_full((*mask.shape, *rows.shape[1:]), filler)
         return padded.index_put((mask,), rows)
-
-
-def layer_inputs(
-    config: Any,  # noqa: ANN401 - transformers' own
-    rotary: nn.Module,
-    hidden: Tensor,
-    mask: Tensor,
-    positions: Tensor,
-    cache: DynamicCache | None,
-    layer: int,
-) -> dict[str, Any]:
-    """Return what decoder layers are told about tokens beside the tokens.
-
-    Args:
-        config: The decoder's configuration.
-        rotary: The decoder's rotary embedding.
-        hidden: What enters, ``[B, S, d]``.
-        mask: 1 for every real token, those in the cache included, ``[B, P + S]``.
-        positions: Positions of the tokens in ``hidden``, ``[B, S]``.
-        cache: Keys and values, or None.
-        layer: The layer at which the length of the cache is read.
-    """
-    causal = create_causal_mask(
-        config=config,
-        inputs_embeds=hidden,
-        attention_mask=mask,
-        cache=cache,
-        position_ids=positions,
-        layer_idx=layer,
-    )
-    return {
-        "attention_mask": causal,
-        "position_embeddings": rotary(hidden, position_ids=positions),
-        "position_ids": positions,
-    }
 
 
 class Segment(nn.Module):

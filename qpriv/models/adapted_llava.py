@@ -1,6 +1,7 @@
 """`AdaptedLlava`: the stock LLaVA with or without adapters, its parts under one name each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from peft import PeftModel
@@ -132,6 +133,21 @@ class AdaptedLlava(nn.Module):
                 remedy="load the model without quantization, and merge there",
             )
         self.llava = adapted.merge_and_unload(adapter_names=adapted.active_adapters)
+
+    @contextmanager
+    def without_adapters(self) -> Iterator[None]:
+        """Compute as the base model does; which weights have gradients stays as it was."""
+        if not isinstance(self.llava, PeftModel):
+            yield
+            return
+        # PEFT freezes resting adapters, and lets all active ones have gradients afterwards
+        flags = [(weight, weight.requires_grad) for weight in self.llava.parameters()]
+        try:
+            with self.llava.disable_adapter():
+                yield
+        finally:
+            for weight, flag in flags:
+                weight.requires_grad_(flag)
 
     def adapter_state(self, adapter: str = "default") -> dict[str, Tensor]:
         """Return copies of an adapter's weights, keyed as in a PEFT folder.

@@ -31,7 +31,12 @@ class TokenSelection(Protocol):
 
     @property
     def merged(self) -> tuple[Tensor, ...] | None:
-        """Return the features that replace the kept patches, each ``[k_b, D]``, or None."""
+        """Return the features that replace the kept patches, each ``[t_b, D]``, or None."""
+        ...
+
+    @property
+    def mixing(self) -> tuple[Tensor, ...] | None:
+        """Return with which weights patches enter each of these, each ``[t_b, N]``, or None."""
         ...
 
 
@@ -64,11 +69,6 @@ class TokenSequences:
     def visual_counts(self) -> Tensor:
         """Return the number of image tokens of each row, ``[B]`` int64."""
         return torch.tensor([stop - start for start, stop in self.image_spans])
-
-    @property
-    def side(self) -> Side:
-        """Return where the rows are padded."""
-        return "right" if bool(self.attention_mask[:, 0].all()) else "left"
 
     def only(self, kept: Sequence[Tensor] | None) -> "TokenSequences":
         """Return what is left where tokens were dropped inside the decoder.
@@ -116,6 +116,7 @@ class TokenSequences:
             position_ids=numbered if counted else gather(self.position_ids.expand_as(real), 0),
             labels=labels,
             image_spans=tuple(spans),
+            side=self.side,
         )
 
 
@@ -134,6 +135,9 @@ def image_features(patches: Tensor, selection: TokenSelection | None) -> list[Te
     _check_batch(selection, len(patches))
     if selection.merged is not None:
         return list(selection.merged)
+    if selection.mixing is not None:
+        pairs = zip(patches, selection.mixing, strict=True)
+        return [weights.to(row) @ row for row, weights in pairs]
     return [row[kept.to(row.device)] for row, kept in zip(patches, selection.kept, strict=True)]
 
 
@@ -251,9 +255,10 @@ def _kept_spots(
     if selection is None:
         return torch.arange(num_patches)
     kept = selection.kept[row]
-    if selection.merged is None or len(selection.merged[row]) == len(kept):
+    tokens = selection.mixing if selection.merged is None else selection.merged
+    if tokens is None or len(tokens[row]) == len(kept):
         return kept
-    count = len(selection.merged[row])
+    count = len(tokens[row])
     if count > num_patches:
         raise ModelError(f"row {row} has {count} merged tokens for {num_patches} patches")
     if positions == "original":

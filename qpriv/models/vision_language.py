@@ -5,22 +5,21 @@ its own ``mm_encoder_outputs``; with everything kept, logits and loss are bit-eq
 call with ``pixel_values``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import CLIPTextModel, LlavaForConditionalGeneration
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from .adapted_llava import AdaptedLlava
 from .batch import VQABatch
-from .clip_projections import EMBEDDINGS, ClipProjections, load_projections
+from .deciding import decide_stages, evaluating
+from .decoder_hooks import shortening_hooks
 from .encoders import SensitivityEncoder, load_sensitivity_encoder, load_text_encoder
-from .features import NOTHING, FeatureSizes, Needs, VisualFeatures
-from .fingerprint import fingerprint
+from .encoding_llava import EncodingLlava
+from .features import VisualFeatures
 from .forward_pass import ForwardPass, Mode
 from .loading import (
     DTYPES,
@@ -31,12 +30,14 @@ from .loading import (
     patch_grid,
     read_config,
 )
+from .prepared import PreparedInputs
 from .preprocessing import DEFAULT_PROMPT, Preprocessor
 from .quantization import Quantization
 from .registry import Backbone, locate, resolve_backbone
 from .scores import AnswerScores, score_answers
 from .sequences import Positions, TokenSelection, TokenSequences, image_features, shorten
-from .tower import read_tower
+from .stages import Decision
+from .token_path import TokenPath
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ class LanguageOutput:
         logits: Scores of the next token, ``[B, S, V]``.
         labels: Gold ids, -100 where there is no loss, ``[B, S]``.
         image_spans: First and one past the last column of each row's image tokens.
-        sequences: The input the figures belong to.
+        sequences: The rows the figures belong to: those that leave the last layer.
+        path: The rows at every depth of the decoder, as the policy shortens them.
+        kept: Which of their tokens were not withdrawn at a cut; None is all of them.
     """
 
     loss: Tensor
@@ -56,9 +59,15 @@ class LanguageOutput:
     labels: Tensor
     image_spans: tuple[tuple[int, int], ...]
     sequences: TokenSequences
+    path: TokenPath
+    kept: tuple[Tensor, ...] | None = None
+
+    def at(self, cut: int) -> TokenSequences:
+        """Return the rows that crossed before a layer."""
+        return self.path.at(cut).only(self.kept)
 
 
-class VisionLanguageModel(AdaptedLlava):
+class VisionLanguageModel(EncodingLlava):
     """LLaVA, CLIP's text tower and the sensitivity encoder.
 
     All weights are frozen; `add_lora` adds the only ones that train. The encoders stay in
@@ -80,15 +89,9 @@ class VisionLanguageModel(AdaptedLlava):
         preprocessor: Preprocessor,
         backbone: Backbone,
     ) -> None:
-        super().__init__(llava)
-        self.text_encoder = text_encoder
-        self.sensitivity_encoder = sensitivity_encoder
-        self.preprocessor = preprocessor
-        self.backbone = backbone
+        super().__init__(llava, text_encoder, sensitivity_encoder, preprocessor, backbone)
+        self._path: TokenPath | None = None
         self.under_way: ForwardPass | None = None
-        self._projections: ClipProjections | None = None
-        self.requires_grad_(False)
-        self.eval()
 
     @classmethod
     def from_pretrained(
@@ -141,126 +144,58 @@ class VisionLanguageModel(AdaptedLlava):
         )
         return cls(llava, text, sensitivity, preprocessor, names)
 
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Return rows and columns of the patches."""
-        return self.preprocessor.grid
+    def prepare(
+        self,
+        batch: VQABatch | PreparedInputs,
+        features: VisualFeatures | None = None,
+        decision: Decision | None = None,
+        positions: Positions = "compact",
+    ) -> PreparedInputs:
+        """Return a batch as the language model reads it, for anything that follows.
 
-    @property
-    def num_patches(self) -> int:
-        """Return the number of patches ``N`` before pruning."""
-        return self.preprocessor.num_patches
-
-    @property
-    def feature_sizes(self) -> FeatureSizes:
-        """Return the widths of what `encode` returns, which size a pruner."""
-        vision = self.stock.config.vision_config.hidden_size
-        question = self.text_encoder.config.hidden_size
-        return FeatureSizes(vision, vision, question, self.sensitivity_encoder.width)
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode of the language model; the encoders and the projector stay in eval."""
-        super().train(mode)
-        for frozen in (self.vision_tower, self.projector, self.text_encoder):
-            frozen.eval()
-        self.sensitivity_encoder.eval()
-        return self
-
-    @torch.no_grad()
-    def encode(self, batch: VQABatch, needs: Needs = NOTHING) -> VisualFeatures:
-        """Return what the frozen encoders see; one pass of LLaVA's tower gives patches and pooled.
-
-        Patches are those of LLaVA's feature layer without the class token, pooled is the class
-        token of the last layer after its norm, and the question is CLIP's end token before the
-        text projection.
+        The rows are shortened and what is kept is projected once. A pruner that goes on inside
+        the decoder decides here, in a pass of its own.
 
         Args:
-            batch: The samples.
-            needs: What a policy asks for besides.
-        """
-        batch = batch.to(self.device)
-        found = {
-            **self.encode_images(batch.pixel_values, needs),
-            "question": self.encode_questions(batch.question_ids, batch.question_mask),
-            "sensitivity": self.encode_sensitivity(batch.sensitivity_pixels),
-        }
-        return self.complete(found, needs)
-
-    @torch.no_grad()
-    def complete(self, found: Mapping[str, Tensor], needs: Needs = NOTHING) -> VisualFeatures:
-        """Return the features of a batch, with what is computed from what the encoders gave.
-
-        Row by row: a feature must not depend on its neighbours, not even in its last bit.
-
-        Args:
-            found: What the encoders gave, by field.
-            needs: What a policy asks for.
+            batch: Samples; inputs that are prepared already are handed back.
+            features: What `encode` returned for them; encoded here where None.
+            decision: What is kept; None keeps everything.
+            positions: How rows with the gold answer are numbered before the decoder: ``compact``,
+                or ``original`` as if the dropped patches were masked.
 
         Raises:
-            ModelError: If CLIP embeddings are asked for and the CLIP has none for these patches.
+            ModelError: If the decision is for another batch, or a pruner's choice does not fit.
         """
-        patches, question, made = found["patches"], found["question"], dict[str, Tensor]()
-        if "projected" in needs:
-            weight = next(self.projector.parameters())
-            made["projected"] = torch.stack([self.projector(row.to(weight)) for row in patches])
-        if needs & EMBEDDINGS:
-            clip = self.clip_projections()
-            width = self.stock.config.vision_config.hidden_size
-            if "image_embeds" in needs:
-                rows = [clip.image_embeds(row[:, -width:]) for row in patches]
-                made["image_embeds"] = torch.stack(rows)
-            if "text_embeds" in needs:
-                made["text_embeds"] = torch.stack([clip.text_embeds(row) for row in question])
-        return VisualFeatures(
-            **{**found, **made},
-            grid=self.grid,
-            sensitivity_grid=self.sensitivity_encoder.grid,
+        if isinstance(batch, PreparedInputs):
+            return batch
+        patches = (self.encode(batch) if features is None else features).patches
+        kept = image_features(patches, decision)
+
+        def rows(selection: TokenSelection | None, *, prompt: bool) -> TokenSequences:
+            if prompt:
+                return self.prompts(batch, selection)
+            return self.sequences(batch, selection, positions)
+
+        inputs = PreparedInputs(batch, decision, kept, self._project, rows, self.num_patches)
+        pruner = None if decision is None else decision.inside
+        if pruner is None:
+            return inputs
+        choices = decide_stages(
+            self, pruner, inputs.prompt.start, inputs.tokens, inputs.patches(0), self.grid
         )
-
-    def clip_projections(self) -> ClipProjections:
-        """Return the projections of the text encoder's CLIP, loaded when they are first needed.
-
-        Raises:
-            ModelError: If it holds none, or LLaVA's tower is not its own.
-        """
-        if self._projections is None:
-            norm = cast(nn.LayerNorm, self.vision_tower.post_layernorm)
-            self._projections = load_projections(locate(self.backbone.text_encoder), norm)
-        return self._projections
-
-    @torch.no_grad()
-    def encode_images(self, pixel_values: Tensor, needs: Needs = NOTHING) -> dict[str, Tensor]:
-        """Return what LLaVA's tower gives of images ``[B, 3, H, W]``, by field of the features."""
-        layer = self.stock.config.vision_feature_layer
-        dtype = next(self.vision_tower.parameters()).dtype
-        layers = [layer] if isinstance(layer, int) else layer
-        return read_tower(self.vision_tower, pixel_values.to(dtype), layers, needs)
-
-    @torch.no_grad()
-    def encode_questions(self, question_ids: Tensor, question_mask: Tensor) -> Tensor:
-        """Return CLIP's end token of questions ``[B, Tq]``, before the projection, ``[B, Dt]``."""
-        encoded = self.text_encoder(question_ids, attention_mask=question_mask)
-        pooled: Tensor = encoded.pooler_output
-        return pooled
-
-    @torch.no_grad()
-    def encode_sensitivity(self, sensitivity_pixels: Tensor) -> Tensor:
-        """Return the sensitivity encoder's patches of images ``[B, 3, h, w]``, ``[B, M, Dd]``."""
-        weight = next(self.sensitivity_encoder.parameters())
-        features: Tensor = self.sensitivity_encoder(sensitivity_pixels.to(weight.dtype))
-        return features
+        return inputs.decided(pruner, choices)
 
     def forward(
         self,
-        batch: VQABatch,
+        batch: VQABatch | PreparedInputs,
         features: VisualFeatures | None = None,
-        decision: TokenSelection | None = None,
+        decision: Decision | None = None,
         positions: Positions = "compact",
     ) -> LanguageOutput:
         """Run the language model over question and gold answer.
 
         Args:
-            batch: Samples with their answers.
+            batch: Samples with their answers, or what `prepare` made of them and the rest.
             features: What `encode` returned for them; encoded here where None.
             decision: What is kept; None keeps everything.
             positions: ``compact``, or ``original`` as if the dropped patches were masked.
@@ -268,26 +203,30 @@ class VisionLanguageModel(AdaptedLlava):
         Raises:
             ModelError: If a row's image tokens and features differ in number.
         """
-        sequences = self.sequences(batch, decision, positions)
-        with self._pass(batch, "train" if self.training else "evaluate") as current:
+        inputs = self.prepare(batch, features, decision, positions)
+        path = inputs.answered
+        with (
+            self._pass(inputs.batch, "train" if self.training else "evaluate") as current,
+            self.following(path),
+        ):
             logits = self.llava(
-                **_text_inputs(sequences),
-                mm_encoder_outputs=self._image_outputs(batch, features, decision),
+                **_text_inputs(path.start),
+                mm_encoder_outputs=inputs.image_outputs,
                 use_cache=False,
             ).logits
-        left = sequences.only(current.kept)
+        left = path.end.only(current.kept)
         # as the stock model computes it, of the tokens that are left at its end
         loss = self.stock.loss_function(
             logits=logits, labels=left.labels, vocab_size=self.stock.config.text_config.vocab_size
         )
-        return LanguageOutput(loss, logits, left.labels, left.image_spans, left)
+        return LanguageOutput(loss, logits, left.labels, left.image_spans, left, path, current.kept)
 
     @torch.no_grad()
     def answer(
         self,
-        batch: VQABatch,
+        batch: VQABatch | PreparedInputs,
         features: VisualFeatures | None = None,
-        decision: TokenSelection | None = None,
+        decision: Decision | None = None,
         max_new_tokens: int = 10,
         num_beams: int = 1,
     ) -> list[str]:
@@ -296,72 +235,58 @@ class VisionLanguageModel(AdaptedLlava):
         Runs in evaluation mode and leaves the mode as it was.
 
         Args:
-            batch: Samples; their answers are not read.
+            batch: Samples, or what `prepare` made of them; their answers are not read.
             features: What `encode` returned for them; encoded here where None.
             decision: What is kept; None keeps everything.
             max_new_tokens: Longest answer.
             num_beams: 1 is greedy decoding.
         """
-        prompt = self.prompts(batch, decision)
-        with _evaluating(self), self._pass(batch, "generate"):
+        inputs = self.prepare(batch, features, decision)
+        prompt = inputs.prompt.start
+        with (
+            evaluating(self),
+            self._pass(inputs.batch, "generate"),
+            self.following(inputs.prompt),
+        ):
             ids = self.llava.generate(
                 input_ids=prompt.input_ids,
                 attention_mask=prompt.attention_mask,
-                # made anew for every call: beam search repeats its entries in place
-                mm_encoder_outputs=self._image_outputs(batch, features, decision),
+                mm_encoder_outputs=inputs.image_outputs,
                 max_new_tokens=max_new_tokens,
                 num_beams=num_beams,
                 do_sample=False,
                 eos_token_id=self.preprocessor.tokenizer.eos_token_id,
                 pad_token_id=self.preprocessor.pad_token,
             )
-        new = ids[:, prompt.input_ids.shape[1] :]
+        new = ids[:, prompt.width :]
         texts = self.preprocessor.tokenizer.batch_decode(new, skip_special_tokens=True)
         return [text.strip() for text in texts]
 
     @torch.no_grad()
     def answer_log_probs(
         self,
-        batch: VQABatch,
+        batch: VQABatch | PreparedInputs,
         features: VisualFeatures | None = None,
-        decision: TokenSelection | None = None,
+        decision: Decision | None = None,
     ) -> AnswerScores:
         """Return how the model scores the gold answers; see `AnswerScores`.
 
         Runs in evaluation mode and leaves the mode as it was. The head is applied at the answer's
         positions only, so memory does not grow with the prompt.
         """
-        sequences = self.sequences(batch, decision)
-        with _evaluating(self), self._pass(batch, "evaluate") as current:
+        inputs = self.prepare(batch, features, decision)
+        path = inputs.answered
+        with (
+            evaluating(self),
+            self._pass(inputs.batch, "evaluate") as current,
+            self.following(path),
+        ):
             hidden = self.stock.model(
-                **_text_inputs(sequences),
-                mm_encoder_outputs=self._image_outputs(batch, features, decision),
+                **_text_inputs(path.start),
+                mm_encoder_outputs=inputs.image_outputs,
                 use_cache=False,
             ).last_hidden_state
-            return score_answers(hidden, sequences.only(current.kept).labels, self.lm_head)
-
-    def sequences(
-        self,
-        batch: VQABatch,
-        decision: TokenSelection | None = None,
-        positions: Positions = "compact",
-    ) -> TokenSequences:
-        """Return the language model's text input for a batch, shortened to what is kept."""
-        return self._shorten(
-            batch.input_ids, batch.attention_mask, batch.labels, decision, positions=positions
-        )
-
-    def encoder_fingerprint(self) -> str:
-        """Return a hash of what features depend on: encoder weights, crop and tokenizer."""
-        modules = (self.vision_tower, self.text_encoder, self.sensitivity_encoder)
-        layer = f"feature layer {self.stock.config.vision_feature_layer}"
-        return fingerprint(modules, (*self.preprocessor.encoder_settings(), layer))
-
-    def prompts(self, batch: VQABatch, decision: TokenSelection | None = None) -> TokenSequences:
-        """Return the prompts that answers are generated from, shortened to what is kept."""
-        return self._shorten(
-            batch.prompt_ids, batch.prompt_mask, batch.prompt_ids, decision, left=True
-        )
+            return score_answers(hidden, path.end.only(current.kept).labels, self.lm_head)
 
     @contextmanager
     def _pass(self, batch: VQABatch, mode: Mode) -> Iterator[ForwardPass]:
@@ -371,6 +296,55 @@ class VisionLanguageModel(AdaptedLlava):
             yield self.under_way
         finally:
             self.under_way = before
+
+    @contextmanager
+    def following(self, path: TokenPath, stop: int | None = None) -> Iterator[None]:
+        """Let the decoder drop on its way what a path drops, for the rows the path starts with.
+
+        Args:
+            path: What is dropped where.
+            stop: One past the last layer that runs; None is all of them.
+        """
+        with shortening_hooks(self, path, stop):
+            self._path = path
+            try:
+                yield
+            finally:
+                self._path = None
+
+    def entering(self, cut: int, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return ids, mask and positions of what is on its way as they stand before a layer.
+
+        Args:
+            cut: The layer.
+            given: What the model was called with, by the names of its arguments.
+        """
+        path, ids = self._path, given["input_ids"]
+        if path is None or not path.changes or ids.shape[1] != path.start.width:
+            return given
+        rows, repeats = path.at(cut), len(ids) // len(path.start.input_ids)
+        names = ("input_ids", "attention_mask", "position_ids")
+        return {
+            name: getattr(rows, name).expand_as(rows.input_ids).repeat_interleave(repeats, dim=0)
+            for name in names
+        }
+
+    def sequences(
+        self,
+        batch: VQABatch,
+        decision: TokenSelection | None = None,
+        positions: Positions = "compact",
+    ) -> TokenSequences:
+        """Return the rows of a batch that enter the decoder, shortened to what is kept."""
+        return self._shorten(
+            batch.input_ids, batch.attention_mask, batch.labels, decision, positions=positions
+        )
+
+    def prompts(self, batch: VQABatch, decision: TokenSelection | None = None) -> TokenSequences:
+        """Return the prompts that answers are generated from, shortened to what is kept."""
+        return self._shorten(
+            batch.prompt_ids, batch.prompt_mask, batch.prompt_ids, decision, left=True
+        )
 
     def _shorten(
         self,
@@ -394,17 +368,11 @@ class VisionLanguageModel(AdaptedLlava):
             positions=positions,
         )
 
-    def _image_outputs(
-        self, batch: VQABatch, features: VisualFeatures | None, decision: TokenSelection | None
-    ) -> dict[str, BaseModelOutputWithPooling]:
-        """Project what is kept, in one call, and wrap it as LLaVA takes it."""
-        patches = (self.encode(batch) if features is None else features).patches
+    def _project(self, kept: Sequence[Tensor]) -> list[Tensor]:
+        """Return what is kept of each sample behind the projector, in one call."""
         weight = next(self.projector.parameters())
-        kept = image_features(patches, decision)
-        counts = [len(tokens) for tokens in kept]
-        projected = self.projector(torch.cat(kept).to(weight.device, weight.dtype))
-        tokens = list(projected.split(counts))
-        return {"image": BaseModelOutputWithPooling(pooler_output=tokens)}
+        projected = self.projector(torch.cat(list(kept)).to(weight.device, weight.dtype))
+        return list(projected.split([len(tokens) for tokens in kept]))
 
 
 def _text_inputs(sequences: TokenSequences) -> dict[str, Tensor]:
@@ -415,15 +383,3 @@ def _text_inputs(sequences: TokenSequences) -> dict[str, Tensor]:
         "attention_mask": sequences.attention_mask,
         "position_ids": sequences.position_ids,
     }
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put every module in evaluation mode, and back in its own afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

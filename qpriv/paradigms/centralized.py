@@ -38,7 +38,7 @@ class StepReport:
     Args:
         loss: Mean cross-entropy over the batch's answer tokens, in nats.
         tokens: Number of those answer tokens.
-        kept: Visual tokens that were kept, over all samples.
+        kept: Visual tokens that cross at the first cut, over all samples.
         samples: Number of samples.
     """
 
@@ -57,6 +57,7 @@ def accumulate_gradients(
     backward: Callable[[Tensor], None] = torch.Tensor.backward,
     normaliser: float | None = None,
     observe: Callable[[LanguageOutput], None] | None = None,
+    cut: int = 0,
 ) -> StepReport:
     """Add the gradient of a batch's loss to the parameters, a micro-batch at a time.
 
@@ -72,6 +73,7 @@ def accumulate_gradients(
         backward: Runs the backward pass of a loss.
         normaliser: What sums of token losses are divided by; None is the batch's answer tokens.
         observe: Shown what the model made of every micro-batch, before its backward pass.
+        cut: Layer before which visual tokens are counted.
     """
     tokens = answer_tokens(batch)
     loss, kept = 0.0, 0
@@ -85,7 +87,7 @@ def accumulate_gradients(
         part_loss = output.loss * share
         backward(part_loss)
         loss += float(part_loss.detach())
-        kept += int(decision.counts.sum())
+        kept += int(output.at(cut).visual_counts.sum())
     return StepReport(loss, tokens, kept, len(batch))
 
 
@@ -99,11 +101,12 @@ def step(
     scheduler: LRScheduler,
     backward: Callable[[Tensor], None] = torch.Tensor.backward,
     normaliser: float | None = None,
+    cut: int = 0,
 ) -> StepReport:
     """Run one optimiser step on one batch."""
     optimizer.zero_grad()
     report = accumulate_gradients(
-        model, batch, policy, encode, recipe.micro_batch_size, backward, normaliser
+        model, batch, policy, encode, recipe.micro_batch_size, backward, normaliser, cut=cut
     )
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     scale_gradients(trained, square_norm(trained), recipe.clip)

@@ -49,10 +49,17 @@ __all__ = (
 
 @dataclass
 class Generation:
-    """How far an answer has come: keys and values of the server's layers, and real tokens."""
+    """How far an answer has come.
+
+    Args:
+        cache: Keys and values of the server's layers.
+        mask: 1 where a row holds a token, ``[B, S]``.
+        position: Position of each row's last token, ``[B]``.
+    """
 
     cache: DynamicCache
     mask: Tensor
+    position: Tensor
 
 
 class Server(Party, ABC):
@@ -131,17 +138,22 @@ class Server(Party, ABC):
         if "lengths" in packet.tensors:
             layout = self._layout(packet)
             rows = self.read("activation", packet, layout.lengths)
-            self.generation = Generation(self.segment.new_cache(), layout.mask)
-            hidden = self.segment(
-                layout.unpack(rows), layout.mask, layout.position_ids, self.generation.cache
-            )
+            mask, positions = layout.mask, layout.position_ids
+            last = (positions * mask).amax(dim=1)
+            self.generation = Generation(self.segment.new_cache(), mask, last)
+            hidden = self.segment(layout.unpack(rows), mask, positions, self.generation.cache)
             return hidden, layout
         going = self.generation
-        if going is None or going.mask.shape[1] >= self.longest:
+        if (
+            going is None
+            or going.mask.shape[1] >= self.longest
+            or int(going.position.max()) + 1 >= self.longest
+        ):
             raise TransportError("there is no answer to go on with, or it is at its longest")
         rows = self.read("activation", packet, going.mask.new_ones(len(going.mask)))
         going.mask = torch.cat((going.mask, going.mask.new_ones(len(rows), 1)), dim=1)
-        positions = going.mask.sum(dim=1, keepdim=True) - 1
+        going.position = going.position + 1
+        positions = going.position[:, None]
         return self.segment(rows[:, None], going.mask, positions, going.cache), None
 
 

@@ -193,7 +193,12 @@ class Federated(Paradigm):
                 seed_step(run.seed, self.round, number, client)
                 reports.append(
                     accumulate_gradients(
-                        run.model, own, run.policy, run.encode, run.recipe.micro_batch_size
+                        run.model,
+                        own,
+                        run.policy,
+                        run.encode,
+                        run.recipe.micro_batch_size,
+                        cut=run.first_cut,
                     )
                 )
             scale_gradients(parameters, square_norm(parameters), run.recipe.clip)

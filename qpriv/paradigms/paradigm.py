@@ -35,6 +35,7 @@ class Run:
         recipe: How adapters are trained.
         seed: Seed of the run.
         backward: Runs the backward pass of a loss, where a trainer has its own.
+        first_cut: Layer before which kept tokens are counted where nothing is cut.
     """
 
     model: VisionLanguageModel
@@ -43,6 +44,7 @@ class Run:
     recipe: LoraRecipe
     seed: int = 0
     backward: Callable[[Tensor], None] = torch.Tensor.backward
+    first_cut: int = 0
 
 
 class Paradigm(ABC):
@@ -225,6 +227,7 @@ class Centralized(Paradigm):
             scheduler,
             run.backward,
             ranks.mean(answer_tokens(batch), run.model.device),
+            run.first_cut,
         )
 
 

@@ -8,7 +8,8 @@ from qpriv.boundary.codecs import Codec
 from qpriv.boundary.padding import fill_rows
 from qpriv.boundary.parties import Head, Tail, TokenLayout
 from qpriv.models.batch import VQABatch
-from qpriv.models.sequences import IGNORED, TokenSequences, image_features
+from qpriv.models.prepared import PreparedInputs
+from qpriv.models.sequences import IGNORED, TokenSequences
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
 
@@ -45,7 +46,8 @@ class SplitClient(Party):
         codec: Codec | None = None,
         bucket: int = 1,
     ) -> None:
-        self.model, self.server = model, server
+        policy.check_parties(cuts)
+        self.model, self.server, self.cut = model, server, cuts[0]
         self.policy, self.encode = policy, encode
         self.head = Head(model, cuts[0])
         self.tail = Tail(model, cuts[1]) if len(cuts) == 2 else None
@@ -77,27 +79,31 @@ class SplitClient(Party):
     @torch.no_grad()
     def generate(self, batch: VQABatch, max_new_tokens: int = 10) -> Tensor:
         """Return the tokens of greedy answers ``[B, T]``, each party with a cache of its layers."""
-        prompt, kept = self._prompt(batch)
-        layout, end = TokenLayout.of(prompt), self.model.preprocessor.tokenizer.eos_token_id
+        inputs = self._prepare(batch)
+        path, end = inputs.prompt, self.model.preprocessor.tokenizer.eos_token_id
+        entering, crossing = TokenLayout.of(path.start), TokenLayout.of(path.at(self.cut))
         caches = (self.head.new_cache(), self.head.new_cache())
-        ids = self._next(prompt.input_ids, layout, caches, kept)
-        found = [ids]
-        done = ids == end
-        while len(found) < max_new_tokens and not bool(done.all()):
-            layout = _longer(layout)
-            ids = self._next(ids[:, None], layout, caches)
-            ids = ids.where(~done, self.model.preprocessor.pad_token)
-            done |= ids == end
-            found.append(ids)
+        with self.model.following(path, self.cut):
+            ids = self._next(path.start.input_ids, entering, crossing, caches, list(inputs.kept))
+            found = [ids]
+            done = ids == end
+            while len(found) < max_new_tokens and not bool(done.all()):
+                entering, crossing = entering.longer(), crossing.longer()
+                ids = self._next(ids[:, None], entering, crossing, caches)
+                ids = ids.where(~done, self.model.preprocessor.pad_token)
+                done |= ids == end
+                found.append(ids)
         return torch.stack(found, 1)
 
     def _learn(self, batch: VQABatch, tokens: int) -> float:
-        features = self.encode(batch, self.policy.needs)
-        decision = self.policy.decide(features, batch.samples)
-        sequences = self.model.sequences(batch, decision)
+        inputs = self._prepare(batch)
+        path = inputs.answered
+        # rows that get shorter in the client's own layers cross as they are behind them
+        rows, sequences = path.start, path.at(self.cut)
         layout = TokenLayout.of(sequences)
-        embedded = self.head.embed(sequences.input_ids, image_features(features.patches, decision))
-        hidden = self.head(embedded, sequences.attention_mask, sequences.position_ids)
+        embedded = self.head.embed(rows.input_ids, list(inputs.kept))
+        with self.model.following(path, self.cut):
+            hidden = self.head(embedded, rows.attention_mask, rows.position_ids)
         sent = self._activation("forward", layout.pack(hidden), layout)
         if self.tail is None:
             labels = layout.pack(sequences.labels).int()
@@ -140,33 +146,37 @@ class SplitClient(Party):
         side = "right" if layout is None else layout.side
         return Packet("forward" if verb == "forward" else "generate", tensors, side)
 
-    def _prompt(self, batch: VQABatch) -> tuple[TokenSequences, list[Tensor]]:
+    def _prepare(self, batch: VQABatch) -> PreparedInputs:
         features = self.encode(batch, self.policy.needs)
         decision = self.policy.decide(features, batch.samples)
-        prompt = self.model.prompts(batch, decision)
-        return prompt, image_features(features.patches, decision)
+        return self.model.prepare(batch, features, decision)
 
     def _next(
         self,
         ids: Tensor,
-        layout: TokenLayout,
+        entering: TokenLayout,
+        crossing: TokenLayout,
         caches: tuple[DynamicCache, DynamicCache],
         kept: list[Tensor] | None = None,
     ) -> Tensor:
-        """Return the next token of every row, ``[B]``."""
+        """Return the next token of every row, ``[B]``.
+
+        Args:
+            ids: The prompts ``[B, S]``, or the last token of each row ``[B, 1]``.
+            entering: How the rows enter the head, generated tokens included.
+            crossing: How they cross.
+            caches: Keys and values of head and tail.
+            kept: What of the image enters the projector; None behind the prompt.
+        """
         first = kept is not None
-        positions = layout.position_ids[:, -ids.shape[1] :]
-        hidden = self.head(self.head.embed(ids, kept), layout.mask, positions, caches[0])
-        rows = layout.pack(hidden) if first else hidden[:, 0]
-        answer = self.server(self._activation("generate", rows, layout if first else None))
+        positions = entering.position_ids[:, -ids.shape[1] :]
+        hidden = self.head(self.head.embed(ids, kept), entering.mask, positions, caches[0])
+        rows = crossing.pack(hidden) if first else hidden[:, 0]
+        answer = self.server(self._activation("generate", rows, crossing if first else None))
         if self.tail is None:
             return answer.tensors["labels"].long()
-        lengths = layout.lengths if first else torch.ones_like(layout.lengths)
+        lengths = crossing.lengths if first else torch.ones_like(crossing.lengths)
         rows = self.read("activation", answer, lengths)
-        hidden = layout.unpack(rows) if first else rows[:, None]
-        return self.tail.next_ids(self.tail(hidden, layout.mask, positions, caches[1]))
-
-
-def _longer(layout: TokenLayout) -> TokenLayout:
-    """Return the layout after one more token in every row, padded on the left as prompts are."""
-    return TokenLayout(layout.lengths + 1, "left")
+        hidden = crossing.unpack(rows) if first else rows[:, None]
+        positions = crossing.position_ids[:, -hidden.shape[1] :]
+        return self.tail.next_ids(self.tail(hidden, crossing.mask, positions, caches[1]))

@@ -15,8 +15,9 @@ _LABEL_BYTES = 4
 
 def count_loss(transcript: Transcript, cut: int, output: LanguageOutput, bucket: int) -> None:
     """Record labels and token count on their way to a server, and the loss on its way back."""
-    real = output.sequences.attention_mask.bool()
-    rows = [row[keep].int() for row, keep in zip(output.labels, real, strict=True)]
+    crossing = output.at(cut)
+    real = crossing.attention_mask.bool()
+    rows = [row[keep].int() for row, keep in zip(crossing.labels, real, strict=True)]
     # filled like the activations they cross with, or their size would tell what those hide
     lengths = [len(row) for row in rows]
     sizes = [_LABEL_BYTES * filled(length, bucket) for length in lengths]

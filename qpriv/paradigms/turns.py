@@ -176,6 +176,7 @@ class Split(Paradigm):
                 run.recipe.micro_batch_size,
                 run.backward,
                 observe=lambda output: self._observe(transcript, output),
+                cut=self._cuts[0],
             )
         names = (SERVER, self._parties.of(client))
         parties = [adapter_parameters(run.model, name) for name in names]

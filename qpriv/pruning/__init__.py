@@ -11,6 +11,7 @@ from .distillation import (
     mask_target,
     ratio_loss,
 )
+from .in_decoder import InDecoderPruning, Sides, decision_at
 from .label import PolicyLabel, RankBy
 from .oracle import OracleSearch, first_token_matches
 from .oracle_policy import OraclePruning
@@ -36,6 +37,7 @@ __all__ = (
     "DynamicPruning",
     "DynamicThresholdPredictor",
     "FixedRatioPruning",
+    "InDecoderPruning",
     "NoPruning",
     "OracleMode",
     "OraclePruning",
@@ -51,10 +53,12 @@ __all__ = (
     "RankedPruning",
     "RatioPredictor",
     "SensitivityHead",
+    "Sides",
     "UtilityScorer",
     "UtilityTarget",
     "bag_logits",
     "bag_loss",
+    "decision_at",
     "default_k_min",
     "distillation_loss",
     "first_token_matches",

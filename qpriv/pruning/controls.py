@@ -132,7 +132,7 @@ class DownsamplePruning(PruningPolicy):
 
 def _pool(planes: Tensor, grid: tuple[int, int], coarse: tuple[int, int]) -> Tensor:
     """Return the mean over each cell of planes ``[B, C, N]``, ``[B, cells, C]``."""
-    cells = functional.adaptive_avg_pool2d(planes.unflatten(-1, grid), coarse)
+    cells = functional.adaptive_avg_pool2d(planes.reshape(*planes.shape[:2], *grid), coarse)
     return cells.flatten(2).transpose(1, 2)
 
 

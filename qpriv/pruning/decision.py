@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from qpriv.errors import ModelError
+from qpriv.models.stages import StagePruner
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class PruningDecision:
         score: The score the patches were ranked by, ``[B, N]``, or None.
         merged: Tokens that stand in place of the kept patches where a method merges, each
             ``[t_b, D]``.
-        mixing: With which weights the patches enter each of these tokens, each ``[t_b, N]``.
+        mixing: With which weights the patches enter each of these tokens, each ``[t_b, N]``; the
+            model computes the tokens from them where ``merged`` is not given.
+        inside: The policy that goes on inside the decoder, or None.
 
     Raises:
         ModelError: If shapes do not fit, or kept indices are not sorted, unique and within the
@@ -43,6 +46,7 @@ class PruningDecision:
     score: Tensor | None = None
     merged: tuple[Tensor, ...] | None = None
     mixing: tuple[Tensor, ...] | None = None
+    inside: StagePruner | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and kept indices."""

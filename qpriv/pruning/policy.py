@@ -14,6 +14,7 @@ from torch import nn
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
 from qpriv.models.features import NOTHING, FeatureSizes, Needs, VisualFeatures
+from qpriv.models.stages import Stage
 
 from .budget import default_k_min, kept_count
 from .decision import PruningDecision
@@ -56,6 +57,11 @@ class PruningPolicy(nn.Module, ABC):
         """Return the label in parts."""
 
     @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Return where the policy goes on inside the decoder: nowhere, unless it says so."""
+        return ()
+
+    @property
     def label(self) -> str:
         """Return the label, such as ``fixed(0.5,fused)``."""
         return str(self.name)
@@ -90,6 +96,31 @@ class PruningPolicy(nn.Module, ABC):
             ModelError: If a predictor was trained on another backbone.
         """
         self.counts([1.0], num_patches)
+
+    def check_depth(self, num_layers: int) -> None:
+        """Check, before weights load, that the policy fits into a decoder of some depth.
+
+        Raises:
+            ConfigError: If it does not.
+        """
+
+    def check_split(self, cuts: Sequence[int], *, lossy: bool = False) -> None:
+        """Check, before weights load, that parties can decide as the policy asks.
+
+        Args:
+            cuts: Where the decoder is divided between them.
+            lossy: Whether activations change on their way.
+
+        Raises:
+            ConfigError: If they cannot.
+        """
+
+    def check_parties(self, cuts: Sequence[int]) -> None:
+        """Check that the client of a split between processes can run all of the policy.
+
+        Raises:
+            ConfigError: If it cannot.
+        """
 
     def _floor_setting(self) -> tuple[str, ...]:
         return () if self.k_min is None else (f"k_min={self.k_min}",)

@@ -92,7 +92,7 @@ def test_filled_messages_cost_the_next_multiple(model: VisionLanguageModel) -> N
     assert sent == sum(filled(length, 16) for length in lengths) > sum(lengths)
     assert [len(row) for row in transcript.rows(CUT)] == lengths
     assert transcript.select(CUT)[0].sizes == tuple(
-        channel.activation_bytes(model, batch, None, decision).tolist()
+        channel.activation_bytes(model, model.prepare(batch, None, decision)).tolist()
     )
     traffic = Traffic()
     traffic.add(transcript, samples=4)

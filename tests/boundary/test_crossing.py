@@ -80,7 +80,9 @@ def test_bytes_are_the_closed_form(model: VisionLanguageModel) -> None:
     assert transcript.num_bytes(kind=Kind.GRADIENT, direction=Direction.DOWN) == expected
     assert transcript.num_bytes(kind=Kind.LENGTHS) == 4 * 8
     assert transcript.num_bytes() == 2 * expected + 32
-    assert int(CHANNEL.activation_bytes(model, batch, None, decision).sum()) == expected
+    assert (
+        int(CHANNEL.activation_bytes(model, model.prepare(batch, None, decision)).sum()) == expected
+    )
     with CHANNEL.record(model, store=False) as sizes:
         model(batch, None, decision)
     assert sizes.num_bytes(kind=Kind.ACTIVATION) == expected

@@ -35,13 +35,13 @@ def gradients(model: VisionLanguageModel) -> Gradients:
 
 def whole(model: VisionLanguageModel, tokens: TokenSequences) -> tuple[Tensor, Gradients]:
     model.zero_grad()
-    outputs = model._image_outputs(model.preprocessor(random_samples(4)), None, ragged())
+    inputs = model.prepare(model.preprocessor(random_samples(4)), None, ragged())
     output = model.llava(
         input_ids=tokens.input_ids,
         attention_mask=tokens.attention_mask,
         position_ids=tokens.position_ids,
         labels=tokens.labels,
-        mm_encoder_outputs=outputs,
+        mm_encoder_outputs=inputs.image_outputs,
         use_cache=False,
     )
     output.loss.backward()

@@ -14,6 +14,7 @@ from qpriv.paradigms import Paradigm, Run
 from qpriv.paradigms.centralized import StepReport
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.controls import RandomPruning
+from qpriv.pruning.policy import PruningPolicy
 from tests.tiny_models import random_backbone, random_samples
 
 BATCH = 4
@@ -62,12 +63,13 @@ def begin(
     recipe: LoraRecipe = RECIPE,
     samples: list[VQASample] | None = None,
     dtype: DType = "float32",
+    policy: PruningPolicy | None = None,
 ) -> Run:
     model = VisionLanguageModel.from_pretrained(str(random_backbone()), dtype=dtype)
     paradigm.add_adapters(model, recipe, seed=5)
     paradigm.share_out(samples or random_samples(BATCH), seed=5)
     model.train()
-    return Run(model, RandomPruning(0.4), Remembering(model), recipe, seed=5)
+    return Run(model, policy or RandomPruning(0.4), Remembering(model), recipe, seed=5)
 
 
 def train(
@@ -75,9 +77,10 @@ def train(
     steps: int,
     recipe: LoraRecipe = RECIPE,
     samples: list[VQASample] | None = None,
+    policy: PruningPolicy | None = None,
 ) -> Trained:
     """Fine-tune on the same batch again and again, which is cheap and hides no difference."""
-    run = begin(paradigm, recipe, samples)
+    run = begin(paradigm, recipe, samples, policy=policy)
     model = run.model
     optimizer = paradigm.optimizer(model, recipe)
     scheduler = recipe.scheduler(optimizer, steps)

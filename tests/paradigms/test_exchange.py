@@ -87,11 +87,12 @@ def stock_tokens(client: SplitClient, batch: VQABatch, longest: int) -> Tensor:
     """Return what the undivided model's own `generate` makes of a batch, ``[B, T]``."""
     model, features = client.model, client.encode(batch)
     decision = client.policy.decide(features, batch.samples)
-    prompt = model.prompts(batch, decision)
+    inputs = model.prepare(batch, features, decision)
+    prompt = inputs.prompt.start
     ids: Tensor = model.llava.generate(
         input_ids=prompt.input_ids,
         attention_mask=prompt.attention_mask,
-        mm_encoder_outputs=model._image_outputs(batch, features, decision),
+        mm_encoder_outputs=inputs.image_outputs,
         max_new_tokens=longest,
         do_sample=False,
         eos_token_id=model.preprocessor.tokenizer.eos_token_id,

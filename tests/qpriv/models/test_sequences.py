@@ -18,6 +18,7 @@ LABELS = torch.tensor([[-100] * 5 + [5, 6], [-100] * 5 + [7, -100]])
 class Selection:
     kept: tuple[Tensor, ...]
     merged: tuple[Tensor, ...] | None = None
+    mixing: tuple[Tensor, ...] | None = None
 
 
 def shortened(selection, ids=IDS, mask=MASK, labels=LABELS, **options):
@@ -113,6 +114,14 @@ def test_merged_tokens_of_another_number_have_no_original_places():
     assert shortened(other).image_spans == ((1, 3), (2, 4))
     with pytest.raises(ModelError, match="2 merged tokens of row 1 have no place"):
         shortened(other, positions="original")
+
+
+def test_weights_alone_say_what_is_merged():
+    patches = torch.arange(6.0).view(1, 3, 2)
+    weights = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    selection = Selection(kept([1]).kept, mixing=(weights,))
+    assert image_features(patches, selection)[0].tolist() == [[1, 2], [4, 5], [0, 1]]
+    assert shortened(selection, IDS[:1], MASK[:1], LABELS[:1]).image_spans == ((1, 4),)
 
 
 def test_a_selection_for_another_batch_is_refused():

@@ -24,7 +24,9 @@ def policy(**settings: object) -> LastTokenAttention:
 
 
 @pytest.mark.parametrize(
-    "paradigm", [SplitLearning(cut=3), SplitLearning(cut=1), UShapedSplit((2, 6))], ids=str
+    "paradigm",
+    [SplitLearning(cut=3), SplitLearning(cut=1), UShapedSplit((2, 6))],
+    ids=["split-3", "split-1", "u-shaped"],
 )
 @pytest.mark.parametrize("settings", [{}, {"merge": 2}, {"positions": "original"}], ids=str)
 def test_a_split_learns_what_one_trainer_does(paradigm: Paradigm, settings: dict) -> None:

@@ -12,6 +12,7 @@ from callbacks.probe import Probe, Visit
 from callbacks.sensitivity import sensitive_patches
 from qpriv.attacks.irrelevant_questions import (
     KINDS,
+    SUBSET,
     THREAT,
     Asked,
     Kind,
@@ -31,8 +32,6 @@ from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.sensitivity import surviving_share
 from qpriv.pruning.threshold import DynamicThresholdPredictor
 from qpriv.result import Result
-
-SUBSET = "privacy_subset_"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -10,20 +10,31 @@ from torch import Tensor
 from callbacks.media import picture_grid
 from callbacks.probe import Probe, Visit
 from qpriv.attacks.observation import batches
+from qpriv.boundary.traffic import EXCHANGED
 from qpriv.datasets.sample import VQASample
 from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.reconstruction import patch_pixels
 from qpriv.metrics.sensitivity import (
+    AREA_VISIBLE,
+    FACES_TOUCHED,
+    MASS,
+    SENSITIVE_COVERAGE,
+    SER,
+    SER_POOLED,
+    TOKENS_KEPT,
+    TOKENS_TOUCHING,
     SensitivityExclusionRatio,
+    crossing_weights,
+    is_touched,
     sensitive_mass,
     sensitivity_exclusion_ratio,
     surviving_share,
+    visible_area,
 )
+from qpriv.pruning.decision import KEPT_TOKENS, KEPT_TOKENS_MEAN, PruningDecision
 from qpriv.pruning.in_decoder import decision_at
+from qpriv.quantity import Quantity
 from qpriv.result import Result
-
-SENSITIVE_COVERAGE = 0.5
-"""A patch is sensitive if at least this share of it lies in a sensitive box."""
 
 PICTURES = 8
 BATCH = 64
@@ -36,6 +47,9 @@ class _Tally:
     ratios: list[Tensor] = field(default_factory=list)
     survivors: list[Tensor] = field(default_factory=list)
     mass: list[Tensor] = field(default_factory=list)
+    touching: list[Tensor] = field(default_factory=list)
+    area: list[Tensor] = field(default_factory=list)
+    faces: list[Tensor] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)
     kept_mean: list[Tensor] = field(default_factory=list)
     sizes: list[Tensor] = field(default_factory=list)
@@ -43,15 +57,42 @@ class _Tally:
         default_factory=lambda: SensitivityExclusionRatio(pooled=True, across_ranks=False)
     )
 
+    def crossed(self, decision: PruningDecision, truth: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Add what of the sensitive part of some samples crosses.
+
+        Args:
+            decision: What crosses.
+            truth: Of each sample the share of each patch that is sensitive, ``[N]``, and that
+                each of its boxes covers, ``[F, N]``.
+        """
+        coverage = torch.stack([whole for whole, _ in truth])
+        sensitive = coverage >= SENSITIVE_COVERAGE
+        self.survivors.append(surviving_share(sensitive, decision.mask))
+        if decision.merged is not None and decision.mixing is None:
+            # of what its tokens are made the policy does not say, nor can anybody else
+            missing = torch.full((len(truth),), torch.nan)
+            for measure in (self.mass, self.touching, self.area):
+                measure.append(missing)
+            self.faces += [torch.full((len(boxes),), torch.nan) for _, boxes in truth]
+            return
+        entering = crossing_weights(decision) > 0
+        self.mass.append(sensitive_mass(sensitive, decision))
+        self.touching.append(surviving_share(coverage > 0, entering))
+        self.area.append(visible_area(coverage, entering))
+        self.faces += [is_touched(own, row) for (_, own), row in zip(truth, entering, strict=True)]
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SensitivityProbe(Probe):
     """Measures the pruning policy on the private scenes; no attacker is trained.
 
     ``sensitivity_exclusion_ratio`` (per-sample mean; not applicable where nothing is pruned) and
-    ``sensitivity_exclusion_ratio_pooled``; ``sensitive_tokens_kept``, the share of truly sensitive
-    tokens that survive, which is what SER alone does not tell; ``kept_tokens``; ``bytes_up`` and
-    ``bytes_down``, a sample's activations and gradients in training, as they cross or would.
+    ``sensitivity_exclusion_ratio_pooled``; what SER alone does not tell, namely what of the truly
+    sensitive part crosses: ``sensitive_tokens_kept`` (patches at least half in a sensitive box),
+    ``sensitive_tokens_touching`` (patches that touch one), ``sensitive_area_visible`` (pixels) and
+    ``faces_touched`` (boxes with any pixel in a patch that crossed); ``kept_tokens``;
+    ``activation_bytes_up`` and ``activation_bytes_down``, a sample's activations and gradients in
+    training, as they cross or would.
 
     Args:
         max_samples: Samples to measure on.
@@ -97,11 +138,7 @@ class SensitivityProbe(Probe):
             if decision.sensitivity is None
             else sensitivity_exclusion_ratio(decision.sensitivity.float().cpu(), mask)
         )
-        sensitive = sensitive_patches(visit, part)
-        tally.survivors.append(surviving_share(sensitive, mask))
-        # what a policy merges it may not be able to say
-        told = decision.merged is None or decision.mixing is not None
-        tally.mass.append(sensitive_mass(sensitive, decision) if told else missing)
+        tally.crossed(decision, [_coverage(visit, sample) for sample in part])
         tally.kept.append(inputs.visual_counts(cut).double())
         tally.kept_mean.append(inputs.mean_visual_counts(model.num_layers))
         tally.pooled.update(decision)
@@ -126,43 +163,51 @@ class SensitivityProbe(Probe):
 
 def sensitive_patches(visit: Visit, samples: Sequence[VQASample]) -> Tensor:
     """Return which patches are sensitive in truth, ``[B, N]`` bool; see `SENSITIVE_COVERAGE`."""
+    return torch.stack([_coverage(visit, each)[0] for each in samples]) >= SENSITIVE_COVERAGE
+
+
+def _coverage(visit: Visit, sample: VQASample) -> tuple[Tensor, Tensor]:
+    """Return which share of each patch is sensitive, ``[N]``, and lies in each box, ``[F, N]``."""
     preprocessor = visit.victim.model.preprocessor
-    return torch.stack(
-        [
-            preprocessor.patch_coverage(sample.sensitive_boxes, sample.image.load().size)
-            >= SENSITIVE_COVERAGE
-            if sample.sensitive_boxes
-            else torch.zeros(preprocessor.num_patches, dtype=torch.bool)
-            for sample in samples
-        ]
-    )
+    boxes = sample.sensitive_boxes or ()
+    if not boxes:
+        count = preprocessor.num_patches
+        return torch.zeros(count), torch.zeros(0, count)
+    size = sample.image.load().size
+    own = [preprocessor.patch_coverage([box], size) for box in boxes]
+    return preprocessor.patch_coverage(boxes, size), torch.stack(own)
 
 
 def _figures(tally: _Tally, samples: Sequence[VQASample]) -> list[Result]:
     groups = [sample.group_id for sample in samples]
-    pooled = float(tally.pooled.compute())
-    figures = [
-        _mean("sensitivity_exclusion_ratio", torch.cat(tally.ratios), groups),
-        _mean("sensitive_tokens_kept", torch.cat(tally.survivors), groups),
-        _mean("sensitive_mass", torch.cat(tally.mass), groups),
-        _mean("kept_tokens", torch.cat(tally.kept), groups, "tokens"),
-        _mean("kept_tokens_mean", torch.cat(tally.kept_mean), groups, "tokens"),
-        _plain("sensitivity_exclusion_ratio_pooled", pooled, groups),
-    ]
+    owners = [g for g, faces in zip(groups, tally.faces, strict=True) for _ in faces]
     sizes = torch.cat(tally.sizes).double().cpu()
-    return figures + [_mean(name, sizes, groups, "bytes") for name in ("bytes_up", "bytes_down")]
+    return [
+        _mean(SER, torch.cat(tally.ratios), groups),
+        _mean(TOKENS_KEPT, torch.cat(tally.survivors), groups),
+        _mean(TOKENS_TOUCHING, torch.cat(tally.touching), groups),
+        _mean(AREA_VISIBLE, torch.cat(tally.area), groups),
+        _mean(FACES_TOUCHED, torch.cat(tally.faces), owners),
+        _mean(MASS, torch.cat(tally.mass), groups),
+        _mean(KEPT_TOKENS, torch.cat(tally.kept), groups),
+        _mean(KEPT_TOKENS_MEAN, torch.cat(tally.kept_mean), groups),
+        _plain(SER_POOLED, float(tally.pooled.compute()), groups),
+        *(_mean(own, sizes, groups) for own in EXCHANGED.values()),
+    ]
 
 
-def _mean(name: str, values: Tensor, groups: Sequence[str], unit: str = "") -> Result:
+def _mean(own: Quantity, values: Tensor, groups: Sequence[str]) -> Result:
     known = values[~values.isnan()].double()
     if not len(known):
-        return _plain(name, float("nan"), groups, unit)
+        return _plain(own, float("nan"), groups)
     owners = {g for g, nan in zip(groups, values.isnan().tolist(), strict=True) if not nan}
     interval = mean_interval(values.double().numpy(), groups)
-    return Result(name=name, value=float(known.mean()), n=len(owners), unit=unit, ci=interval)
+    return Result(
+        name=own.name, value=float(known.mean()), n=len(owners), unit=own.unit, ci=interval
+    )
 
 
-def _plain(name: str, value: float, groups: Sequence[str], unit: str = "") -> Result:
+def _plain(own: Quantity, value: float, groups: Sequence[str]) -> Result:
     if value != value:  # NaN: nothing was pruned, or no sample has a sensitive patch
-        return Result(name=name, value=None, n=0, unit=unit, status="not applicable")
-    return Result(name=name, value=value, n=len(set(groups)), unit=unit)
+        return Result(name=own.name, value=None, n=0, unit=own.unit, status="not applicable")
+    return Result(name=own.name, value=value, n=len(set(groups)), unit=own.unit)

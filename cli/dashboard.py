@@ -5,28 +5,20 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from qpriv.attacks.registry import attacks
+from qpriv.boundary.traffic import EXCHANGED, PASSED, SENT
 from qpriv.errors import ConfigError
+from qpriv.metrics.answers import ACCURACY, LOSSES
+from qpriv.quantity import Quantity
+from qpriv.reporting.quantities import headlines, leaks
 
 from .errors import command_parser
 
 if TYPE_CHECKING:
     import wandb_workspaces.workspaces as ws
 
-UTILITY = {
-    "Accuracy": ("val/accuracy",),
-    "Loss": ("train/loss", "val/loss"),
-    "Visual tokens kept": ("kept_tokens",),
-    "Bytes a sample": ("bytes_up", "bytes_down"),
-}
-LEAKS = {
-    "Face reconstruction, dB": ("attack/fora/psnr_sensitive", "attack/fora/floor_mean_face"),
-    "Image reconstruction, dB": ("attack/fora/psnr", "attack/fora/floor_mean_image"),
-    "Faces found first": ("attack/fora/reid_top1",),
-    "Sensitive tokens kept": ("sensitive_tokens_kept",),
-    "Membership, AUC": ("attack/membership/auc", "attack/membership/blind_auc"),
-    "Membership, TPR at 1 % FPR": ("attack/membership/tpr_at_1_fpr",),
-}
-TRADE = ("attack/fora/psnr_sensitive", "attack/membership/auc")
+Panels = Mapping[str, Sequence[str]]
+"""Names of metrics by the title of the panel that shows them."""
 
 
 def run(words: Sequence[str]) -> None:
@@ -53,26 +45,71 @@ def run(words: Sequence[str]) -> None:
     print(push(made) if given.push else json.dumps(specification(made)))
 
 
+def utility() -> Panels:
+    """Return what is answered and what it costs, by name of panel."""
+    losses = tuple(_logged(own) for own in LOSSES)
+    shown = [own for own in headlines() if own.direction != "leak"]
+    sent = {
+        f"{group[0].title}, {group[1].title.lower()}": tuple(map(_logged, group))
+        for group in (tuple(each.values()) for each in (SENT, PASSED, EXCHANGED))
+    }
+    return {own.short: (_logged(own),) for own in shown} | {"Loss": losses} | sent
+
+
+def leaking() -> Panels:
+    """Return the headline figures of what leaks, beside what each is held against."""
+    return {own.axis: _beside(own) for own in leaks()}
+
+
+def by_attack() -> dict[str, Panels]:
+    """Return for each attack the leaks of its main table."""
+    shown = {
+        attack.title: {
+            own.title: _beside(own)
+            for own in attack.figures
+            if own.leading and own.direction == "leak"
+        }
+        for attack in attacks()
+    }
+    return {title: panels for title, panels in shown.items() if panels}
+
+
+def _beside(own: Quantity) -> tuple[str, ...]:
+    return (_logged(own), *((own.baseline,) if own.baseline else ()))
+
+
+def _logged(own: Quantity) -> str:
+    return own.logged or own.name
+
+
 def workspace(entity: str, project: str) -> "ws.Workspace":
     """Return the workspace: what is answered and sent, what leaks, and one against the other."""
     import wandb_workspaces.workspaces as ws
     from wandb_workspaces.reports.v2.interface import LinePlot, ScatterPlot
 
-    def lines(plots: Mapping[str, Sequence[str]]) -> list[LinePlot]:
-        return [LinePlot(title=title, x="epoch", y=list(names)) for title, names in plots.items()]
+    def lines(panels: Panels) -> list[LinePlot]:
+        return [LinePlot(title=title, x="epoch", y=list(names)) for title, names in panels.items()]
 
-    sections: dict[str, list[LinePlot] | list[ScatterPlot]] = {
-        "Utility and cost": lines(UTILITY),
-        "What leaks": lines(LEAKS),
-        "Utility against privacy": [
-            ScatterPlot(title=f"Accuracy against {x}", x=x, y="val/accuracy") for x in TRADE
-        ],
+    trade = [
+        ScatterPlot(
+            title=f"{ACCURACY.title} against {own.axis}", x=_logged(own), y=_logged(ACCURACY)
+        )
+        for own in leaks()
+    ]
+    first: dict[str, list[LinePlot] | list[ScatterPlot]] = {
+        "Utility and cost": lines(utility()),
+        "What leaks": lines(leaking()),
+        "Utility against privacy": trade,
     }
+    more = {title: lines(panels) for title, panels in by_attack().items()}
     return ws.Workspace(
         entity=entity,
         project=project,
         name="qpriv: utility, leaks, cost",
-        sections=[ws.Section(name=n, panels=[*p], is_open=True) for n, p in sections.items()],
+        sections=[
+            ws.Section(name=name, panels=[*panels], is_open=name in first)
+            for name, panels in (first | more).items()
+        ],
         settings=ws.WorkspaceSettings(x_axis="epoch"),
     )
 

@@ -11,6 +11,7 @@ from datamodules.base import VQADataModule
 from lightning_modules import VQAModule
 from qpriv.attacks.victim import describe
 from qpriv.boundary import Direction
+from qpriv.boundary.traffic import SENT
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader
 from qpriv.errors import ConfigError
@@ -243,7 +244,7 @@ class _Party:
         note = "training, a sample, since this process started"
         return [
             Result(
-                name=f"bytes_{way}",
+                name=SENT[way].name,
                 value=size / self.samples,
                 n=self.samples,
                 unit="bytes",

@@ -8,11 +8,12 @@ import msgspec
 import numpy as np
 
 from qpriv.datasets.sample import AnswerRule, AnswerType
-from qpriv.metrics.answers import score_sample
+from qpriv.metrics.answers import ACCURACY, EMPTY, score_sample
 from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.normalisation import says_nothing
 from qpriv.models.prepared import PreparedInputs
 from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.pruning.decision import KEPT_TOKENS, KEPT_TOKENS_MEAN
 from qpriv.result import Result
 
 
@@ -129,7 +130,7 @@ def figures(rows: Sequence[Answered], stage: str, rule: AnswerRule, prompt: str)
         prompt: Template they were asked with.
     """
     scored = [row for row in rows if row.score is not None]
-    parts = {"accuracy": scored, f"accuracy_{rule}": scored}
+    parts = {ACCURACY.name: scored, f"accuracy_{rule}": scored}
     parts |= {
         f"accuracy_{rule}/{kind.lower()}": [row for row in scored if row.answer_type is kind]
         for kind in AnswerType
@@ -144,18 +145,18 @@ def figures(rows: Sequence[Answered], stage: str, rule: AnswerRule, prompt: str)
     results = [
         replace(_mean(name, part, [row.score for row in part]), prompt=prompt)
         for name, part in parts.items()
-        if part or name == "accuracy"
+        if part or name == ACCURACY.name
     ]
     known = [row for row in rows if row.loss is not None]
     results.append(_mean(f"{stage}/loss", known, [row.loss for row in known], unit="nats"))
     if any(empty := [says_nothing(row.prediction) for row in scored]):
-        share = _mean("empty_predictions", scored, [float(one) for one in empty])
+        share = _mean(EMPTY.name, scored, [float(one) for one in empty])
         results.append(replace(share, note=f"{sum(empty)} predictions, empty once normalised"))
     for name, kept in (
-        ("kept_tokens", [row.kept for row in rows]),
-        ("kept_tokens_mean", [row.kept_mean for row in rows]),
+        (KEPT_TOKENS.name, [row.kept for row in rows]),
+        (KEPT_TOKENS_MEAN.name, [row.kept_mean for row in rows]),
     ):
-        results.append(_mean(name, rows, kept, unit="tokens"))
+        results.append(_mean(name, rows, kept, unit=KEPT_TOKENS.unit))
     return results
 
 

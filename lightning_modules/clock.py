@@ -2,6 +2,7 @@
 
 import time
 
+from qpriv.metrics.times import CPU_TIME, WALL_CLOCK
 from qpriv.result import Result
 
 
@@ -32,10 +33,16 @@ class StepClock:
         wall, cpu, steps = self._wall, self._cpu, self._steps
         self._wall, self._cpu, self._steps = 0.0, 0.0, 0
         return [
-            Result(name=name, value=seconds, n=steps, unit="s", note=f"{what} of an epoch's steps")
-            for name, seconds, what in (
-                ("train_seconds", wall, "wall clock"),
-                ("train_cpu_seconds", cpu, "CPU time"),
+            Result(
+                name=own.name,
+                value=seconds,
+                n=steps,
+                unit=own.unit,
+                note=f"{what} of an epoch's steps",
+            )
+            for own, seconds, what in (
+                (WALL_CLOCK, wall, "wall clock"),
+                (CPU_TIME, cpu, "CPU time"),
             )
             if steps
         ]

@@ -6,6 +6,7 @@ import torch
 
 from qpriv.boundary import Channel, Direction, Traffic
 from qpriv.boundary.padding import filled
+from qpriv.boundary.traffic import PADDING, PASSED, SENT, WHOLE
 from qpriv.result import Result
 
 from .answers import Answered
@@ -24,20 +25,20 @@ def traffic_results(traffic: Traffic) -> list[Result]:
     note = "training, a sample"
     results = [
         Result(
-            name=f"bytes_{way}",
+            name=own.name,
             value=traffic.num_bytes(direction=way) / samples,
             n=samples,
-            unit="bytes",
+            unit=own.unit,
             note=note,
         )
-        for way in (Direction.UP, Direction.DOWN)
+        for way, own in SENT.items()
     ]
-    whole = sum(traffic.num_bytes(direction=way) for way in (Direction.UP, Direction.DOWN))
+    whole = sum(traffic.num_bytes(direction=way) for way in SENT)
     since = "training since the last report: an epoch, unless validation is set to come otherwise"
-    results.append(Result(name="bytes_epoch", value=whole, n=samples, unit="bytes", note=since))
+    results.append(Result(name=WHOLE.name, value=whole, n=samples, unit="bytes", note=since))
     if filler := traffic.filler():
         each = filler / samples
-        results.append(Result(name="bytes_padding", value=each, n=samples, unit="bytes", note=note))
+        results.append(Result(name=PADDING.name, value=each, n=samples, unit="bytes", note=note))
     for key, size in traffic.by_kind().items():
         results.append(Result(name=f"bytes/{key}", value=size, n=samples, unit="bytes"))
     for kind, error in traffic.codec_error().items():
@@ -49,6 +50,8 @@ def crossing_results(
     rows: Sequence[Answered], channel: Channel, width: int, dtype: torch.dtype
 ) -> list[Result]:
     """Return what would cross at the cuts of a channel in one pass: ``(k + T) d b`` bytes a cut.
+
+    ``forward_bytes_up`` and ``forward_bytes_down``; ``bytes_up`` is what did cross in training.
 
     Args:
         rows: Answered questions; their tokens at a cut are ``k`` of the image and ``T`` of text.
@@ -64,10 +67,10 @@ def crossing_results(
     note = f"would cross at {', '.join(map(str, channel.layers))} in one pass"
     return [
         Result(
-            name=f"bytes_{way}",
+            name=PASSED[way].name,
             value=sum(filled(count, channel.bucket) for count in counts) * size,
             n=len(rows),
-            unit="bytes",
+            unit=PASSED[way].unit,
             channel=channel.label,
             note=note,
         )

@@ -17,7 +17,9 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from qpriv.boundary.transcript import Transcript
 from qpriv.datasets.sample import VQASample
+from qpriv.declaration import Attack, Row
 from qpriv.metrics.intervals import mean_interval
+from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 from .prediction import (
@@ -29,14 +31,53 @@ from .prediction import (
     learn_and_tell,
     nothing_to_tell,
     prediction_report,
+    quantities,
 )
-from .side_channel import Target, truth_of
+from .side_channel import TITLES, Target, truth_of
 from .threat import ThreatModel
 
 Source = Literal["activations", "question", "question_and_answer"]
 """What an attribute is read off; the last two are baselines."""
 
 THREAT = ThreatModel(auxiliary="labelled in-domain samples, through the true client")
+
+ATTACKS = (
+    Attack(
+        name="attributes",
+        title="Attribute inference",
+        quantities=tuple(
+            own
+            for target, title in TITLES.items()
+            for own in (
+                *quantities(target, title, "balanced_accuracy"),
+                Quantity(
+                    name=f"{target}_gain_over_question",
+                    title=f"{title}: gain over the question's words",
+                    meaning="Accuracy less that of reading the question alone, paired by sample.",
+                    direction="leak",
+                    chance=0.0,
+                ),
+                *quantities(f"{target}_from_question", f"{title} from the question's words"),
+                *quantities(
+                    f"{target}_from_question_and_answer", f"{title} from question and answer"
+                ),
+                *quantities(f"{target}_shuffled", f"{title}, control on shuffled labels"),
+            )
+        ),
+        rows=(
+            Row(
+                what="attribute inference, `AttributeProbe`",
+                who="server; no",
+                holds="labelled in-domain samples",
+                knows="knows the policy",
+                measures="accuracy, balanced accuracy, gain",
+                beside="majority, chance, words of the question, words and gold answer, shuffled "
+                "labels",
+                source="ART's two baselines",
+            ),
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True)

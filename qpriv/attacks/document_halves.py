@@ -12,6 +12,7 @@ from qpriv.histogram import Histogram
 from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.memorisation import Flags, Scores, scores, size
 from qpriv.models.documents.base import DocumentModel
+from qpriv.quantity import Quantity
 from qpriv.result import Result, Scalar
 from qpriv.writing import write_whole
 
@@ -19,6 +20,28 @@ from .document_outcome import Outcome
 from .document_run import Corpus, DocumentRun, kept_canaries
 from .extraction import extract, full_pages
 from .extraction_contexts import ERASED
+
+QUANTITIES = (
+    Quantity(
+        name="extraction/memorisation",
+        title="Memorisation",
+        meaning="How much likelier a canary comes out of models that saw it; mean over canaries.",
+        direction="leak",
+    ),
+    Quantity(
+        name="extraction/simplicity",
+        title="Simplicity",
+        meaning="How likely it comes out of models of either kind; mean over canaries.",
+    ),
+    Quantity(
+        name="extraction/memorised_for_certain",
+        title="Memorised for certain",
+        meaning="Canaries of which it is certain after all tests.",
+        unit="canaries",
+        direction="leak",
+    ),
+)
+"""Figures of models that were trained on halves of the canaries."""
 
 HALF_FILE = "half.json"
 BINS = 10

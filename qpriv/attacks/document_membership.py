@@ -23,10 +23,30 @@ from torch import nn
 from qpriv.attacks.blind import blind_scores
 from qpriv.attacks.extraction import encode
 from qpriv.datasets.sample import VQASample
+from qpriv.declaration import Attack, Row, aside
 from qpriv.errors import ModelError
+from qpriv.metrics.membership import QUANTITIES
 from qpriv.models.documents.base import DocumentModel
 
 Floats = NDArray[np.float64]
+ATTACKS = (
+    Attack(
+        name="document_membership",
+        title="Document membership",
+        quantities=aside(QUANTITIES, "auc", "tpr_at_1_fpr"),
+        rows=(
+            Row(
+                what="document membership, `qpriv study documents`",
+                who="whoever holds the model; no",
+                holds="pages and questions of the documents in question",
+                knows="not applicable",
+                measures="AUC and the same operating points, by method",
+                beside="a baseline that never asks; models that saw none of the documents",
+                source="Nguyen et al. 2025 (DocMIA)",
+            ),
+        ),
+    ),
+)
 LAYERS = {
     "donut": r"decoder\..*\.fc2(\.base_layer)?\.weight$",
     "pix2struct": r"decoder\..*\.wo(\.base_layer)?\.weight$",

@@ -9,11 +9,73 @@ from qpriv.errors import ConfigError
 from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.membership import attack_report
 from qpriv.metrics.memorisation import Flags, memorised, size, size_change
+from qpriv.quantity import Quantity
 from qpriv.result import Result, Scalar
 
 from .document_outcome import Outcome
 from .document_run import DocumentRun
+from .extraction import EXTRACTION
 from .extraction_contexts import ERASED, CanarySet
+
+ANLS = Quantity(
+    name="anls",
+    title="ANLS",
+    meaning="How well it answers about whole pages.",
+    direction="use",
+)
+SIZES = (
+    ANLS,
+    EXTRACTION.declared("extractable"),
+    Quantity(
+        name="extraction/generalised",
+        title="G",
+        meaning="Canaries that f_G says, which never saw them.",
+        unit="canaries",
+    ),
+    Quantity(
+        name="extraction/generalised_pii",
+        title="Personal in G",
+        meaning="Those of them that are personal.",
+        unit="canaries",
+    ),
+    *map(EXTRACTION.declared, ("memorised", "memorised_pii", "memorised_unique_pii")),
+)
+CHANGES = (
+    Quantity(name="anls_change", title="Change of ANLS", meaning="Question by question."),
+    Quantity(
+        name="extraction/memorised_change",
+        title="Change of M",
+        meaning="Canary by canary.",
+        unit="canaries",
+        direction="leak",
+    ),
+)
+UTILITY = (
+    Quantity(
+        name="extraction/false_abstention",
+        title="False abstentions",
+        meaning="Share of questions with an answer that it refuses.",
+    ),
+    Quantity(
+        name="exact_match",
+        title="Exact match",
+        meaning="Share of answers about whole pages that are exact.",
+        direction="use",
+    ),
+    Quantity(
+        name="extraction/whole_page",
+        title="Canaries said on whole pages",
+        meaning="Share of the canaries that it says on pages that show them.",
+    ),
+)
+PRIVACY = (
+    Quantity(name="privacy/epsilon", title="Epsilon", meaning="Privacy budget of a document."),
+    Quantity(
+        name="privacy/noise", title="Noise", meaning="Noise of a step over the clipping norm."
+    ),
+)
+QUANTITIES = (*SIZES, *CHANGES, *UTILITY, *PRIVACY)
+"""Figures of a document model."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,73 @@ from PIL import Image
 from torch import Tensor
 
 from qpriv.datasets.sample import VQASample
+from qpriv.declaration import Attack, Row
 from qpriv.models.documents.base import DocumentModel, EncodedPages, Generated
+from qpriv.quantity import Quantity
+
+_PARTS = {"": "", "_pii": "Personal in ", "_unique_pii": "Unique and personal in "}
+QUANTITIES = (
+    *(
+        Quantity(
+            name=f"extractable{part}",
+            title=f"{said}E",
+            label=f"{said}E, extractable",
+            meaning="Canaries that the model says on pages without them.",
+            unit="canaries",
+            direction="leak",
+        )
+        for part, said in _PARTS.items()
+    ),
+    *(
+        Quantity(
+            name=f"memorised{part}",
+            title=f"{said}M" if said else "M = E - G",
+            label=f"{said}M, memorised",
+            meaning="Those of them that a model does not say which never saw them.",
+            unit="canaries",
+            direction="leak",
+        )
+        for part, said in _PARTS.items()
+    ),
+    Quantity(
+        name="near_verbatim",
+        title="Nearly said",
+        meaning="Canaries that the model says but for a letter or two (ANLS .9 or more).",
+        unit="canaries",
+        direction="leak",
+    ),
+    Quantity(
+        name="exposure",
+        title="Exposure",
+        meaning="Mean bits by which a canary is likelier than others of its kind.",
+        unit="bits",
+        direction="leak",
+    ),
+    Quantity(
+        name="first_epoch",
+        title="First epoch",
+        meaning="Median epoch at which the extractable canaries became so.",
+        unit="epochs",
+    ),
+)
+EXTRACTION = Attack(
+    name="extraction",
+    title="Extraction of training answers",
+    family="",
+    quantities=QUANTITIES,
+    rows=(
+        Row(
+            what="extraction, `ExtractionProbe`",
+            who="whoever asks the model; no",
+            holds="pages from which the answers were erased, answers of the same kind",
+            knows="not applicable",
+            measures="canaries said exactly or nearly; exposure; the epoch at which they leak",
+            beside="a model that never saw the canaries (`baseline`)",
+            source="Pinto et al. 2024; Carlini et al. 2019",
+        ),
+    ),
+)
+ATTACKS = (EXTRACTION,)
 
 
 @dataclass(frozen=True)

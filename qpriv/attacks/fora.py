@@ -19,11 +19,14 @@ from torch import Tensor
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
+from qpriv.declaration import Attack, Claimed, Row, aside
 from qpriv.errors import ConfigError
 
+from . import residual
 from .alignment import Alignment, align
 from .inverter import Inverter, TokenGrid, weighted_error
 from .observation import Observation, Scenes
+from .reconstruction import FACE, FACE_GAIN, FOUND, QUANTITIES, RECOVERED, WEAKER
 from .simulator import TaskLoss
 from .threat import ThreatModel
 
@@ -33,6 +36,99 @@ server's layers teach."""
 
 STRONG_STEPS = 600
 """With fewer optimiser steps than this a figure is marked as a short attacker's."""
+
+_MEASURES = (
+    "PSNR and SSIM overall, in the sensitive box, in kept and in dropped patches; GMSD; "
+    "re-identification"
+)
+_BESIDE = (
+    "mean image, mean face at its true place, in-painting, gallery chance; where the supervised "
+    "inverter is listed too, the share of its gain that is recovered"
+)
+_KNOWS = "trains under the policy; known or unknown"
+_WEAKER = (*aside(QUANTITIES, *WEAKER), *aside(RECOVERED, *WEAKER), *aside(residual.QUANTITIES))
+
+SUPERVISED = Attack(
+    name="fora",
+    title="Image reconstruction (FORA)",
+    quantities=(*QUANTITIES, *residual.QUANTITIES),
+    rows=(
+        Row(
+            what='supervised inverter, `ForaProbe(client="supervised")`',
+            who="server; no",
+            holds="in-domain scenes through the true client: the upper bound",
+            knows=_KNOWS,
+            measures=_MEASURES,
+            beside="mean image, mean face at its true place, in-painting, gallery chance",
+            source="Xu et al., CVPR 2024: the paper's oracle",
+        ),
+        Row(
+            what="residual leak (part of all three)",
+            who="server; no",
+            holds="the same",
+            knows=_KNOWS,
+            measures="PSNR in patches that never crossed",
+            beside="painting from the kept patches' true colours",
+            source="own",
+        ),
+    ),
+    claims=(
+        Claimed(
+            topic="Face detail without pruning",
+            statement="the inverter beats the mean-face floor inside the face box by at least 2 dB.",
+            quantity=FACE.name,
+            tested="Face PSNR minus the mean-face floor",
+            against="baseline",
+            above=2.0,
+            paired=FACE_GAIN.name,
+            without="a run without pruning",
+        ),
+        Claimed(
+            topic="Re-identification",
+            statement="a reconstructed face is found in the gallery at least ten times as often as "
+            "by chance.",
+            quantity=FOUND.name,
+            tested="Top-1 rate in multiples of chance",
+            against="chance",
+            above=10.0,
+        ),
+    ),
+)
+SUBSTITUTE = Attack(
+    name="fora_substitute",
+    title="Image reconstruction (FORA, substitute client)",
+    quantities=_WEAKER,
+    rows=(
+        Row(
+            what='FORA, `ForaProbe(client="substitute")`',
+            who="server; no",
+            holds="in-domain scenes, the public base model",
+            knows=_KNOWS,
+            measures=_MEASURES,
+            beside=_BESIDE,
+            source="Xu et al., CVPR 2024",
+        ),
+    ),
+    bound=SUPERVISED.name,
+)
+SIMULATOR = Attack(
+    name="sdar",
+    title="Image reconstruction (SDAR)",
+    quantities=_WEAKER,
+    rows=(
+        Row(
+            what='SDAR\'s simulator, `ForaProbe(client="simulator")`',
+            who="split's server; no",
+            holds="in-domain scenes with answers, the public base model, its own live layers",
+            knows=_KNOWS,
+            measures=_MEASURES,
+            beside=_BESIDE,
+            source="Zhu et al., NDSS 2025, without its critic on pictures",
+        ),
+    ),
+    bound=SUPERVISED.name,
+)
+ATTACKS = (SUPERVISED, SUBSTITUTE, SIMULATOR)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
+from qpriv.declaration import Attack, Row, aside
 from qpriv.errors import ConfigError
+from qpriv.quantity import Quantity
 
+from . import reconstruction, residual
 from .alignment import Aligner, gradient_penalty
 from .fsha_networks import FeatureCritic, Pilot
 from .inverter import Inverter, TokenGrid, weighted_error
@@ -33,6 +36,66 @@ PilotKind = Literal["base", "convolution"]
 
 STRONG_STEPS = 5000
 """With fewer steps than this a figure is marked as a short attacker's (10,000 as published)."""
+
+NOTICED = (
+    Quantity(
+        name="task_accuracy",
+        title="Accuracy of the hijacked twin",
+        meaning="Share of unseen questions that the hijacked client's twin answers right.",
+        direction="use",
+        baseline="task_accuracy_honest",
+    ),
+    Quantity(
+        name="task_accuracy_honest",
+        title="Accuracy of the honest victim",
+        meaning="The same of the victim, which is not hijacked.",
+        direction="use",
+    ),
+    Quantity(
+        name="splitguard_score",
+        title="SplitGuard's score",
+        meaning="Near 1 for an honest server.",
+    ),
+)
+"""What the client would notice."""
+
+_FIGURES = (
+    *aside(reconstruction.QUANTITIES, *reconstruction.WEAKER),
+    *reconstruction.RECOVERED,
+    *NOTICED,
+    *aside(residual.QUANTITIES),
+)
+ATTACKS = (
+    Attack(
+        name="fsha",
+        title="Feature-space hijacking (FSHA)",
+        quantities=_FIGURES,
+        rows=(
+            Row(
+                what="FSHA, `FshaProbe`",
+                who="server; yes",
+                holds="in-domain scenes, the public base model, the gradients it returns",
+                knows="the pilot runs the policy; known or unknown",
+                measures="PSNR as above; re-identification; the twin's task accuracy",
+                beside="the honest victim's accuracy; SplitGuard's score (`detector`)",
+                source="Pasquini et al., CCS 2021; Erdogan et al., WPES 2022",
+            ),
+        ),
+        bound="fora",
+    ),
+    Attack(
+        name="fsha_control",
+        title="Feature-space hijacking (control: the honest gradient is returned)",
+        quantities=_FIGURES,
+        bound="fora",
+    ),
+    Attack(
+        name="fsha_convolution",
+        title="Feature-space hijacking (FSHA, published pilot)",
+        quantities=_FIGURES,
+        bound="fora",
+    ),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

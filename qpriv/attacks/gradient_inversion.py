@@ -16,12 +16,31 @@ from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 from torch.optim import LBFGS
 
+from qpriv.declaration import Attack, Row
 from qpriv.errors import ConfigError
 
 from .label_recovery import HeadGradient, recover_labels
 from .threat import ThreatModel
 
 Method = Literal["dlg", "idlg"]
+
+ATTACKS = (
+    Attack(
+        name="gradient_inversion",
+        title="Gradient inversion (DLG, iDLG)",
+        rows=(
+            Row(
+                what="DLG, iDLG: `qpriv.attacks.gradient_inversion`",
+                who="server; no",
+                holds="one gradient and the network",
+                knows="not applicable",
+                measures="images solved, squared error",
+                beside="the published loop in the same run",
+                source="Zhu et al. 2019; Zhao et al. 2020",
+            ),
+        ),
+    ),
+)
 
 ClassifierGradient = Callable[[Tensor, Tensor], Sequence[Tensor]]
 """From an input ``[1, ...]`` and class probabilities ``[1, C]`` to the gradient of every weight,

@@ -8,9 +8,147 @@ from typing import Self
 import numpy as np
 
 from qpriv.datasets.sample import VQASample
+from qpriv.declaration import Attack, Row, aside
 from qpriv.metrics.intervals import mean_interval, wilson_interval
 from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.quantity import Quantity
 from qpriv.result import Result
+
+PICTURE = Quantity(
+    name="image_top1",
+    title="Picture told among some, by the gradient",
+    label="Picture told by the gradient",
+    meaning="How often the gradient at the cut tells which of some candidate pictures was trained "
+    "on.",
+    direction="leak",
+    baseline="image_top1_activation",
+)
+QUANTITIES = (
+    PICTURE,
+    Quantity(
+        name="image_top1_activation",
+        title="The same, by the activation",
+        meaning="How often the activation that crosses anyway tells it.",
+        direction="leak",
+    ),
+    Quantity(
+        name="tail_label_accuracy",
+        title="Answer told at the tail",
+        meaning="How often the gradient at a U-shaped split's second cut tells the answer.",
+        direction="leak",
+        baseline="tail_label_accuracy_prior",
+    ),
+    Quantity(
+        name="tail_label_accuracy_prior",
+        title="Baseline: commonest answer, tail",
+        meaning="How often the question's commonest answer is right.",
+    ),
+    Quantity(
+        name="label_accuracy_head",
+        title="Answer off the head's gradient",
+        meaning="How often an update of a trained head tells the answer's tokens.",
+        direction="leak",
+        baseline="label_accuracy_prior",
+    ),
+    Quantity(
+        name="label_accuracy_lora",
+        title="Answer matched on LoRA's gradients",
+        meaning="How often an update of the adapter alone tells the answer among candidates.",
+        direction="leak",
+        baseline="label_accuracy_prior",
+    ),
+    Quantity(
+        name="label_accuracy_prior",
+        title="Baseline: commonest answer",
+        meaning="How often the question's commonest answer is right.",
+    ),
+    Quantity(
+        name="span_f1",
+        title="Words told, F1",
+        meaning="Words of question and answer that the span test finds in an update.",
+        direction="leak",
+        baseline="span_f1_prior",
+    ),
+    Quantity(
+        name="span_f1_prior",
+        title="Baseline: commonest words, F1",
+        meaning="What the task's commonest words give.",
+    ),
+    *aside(
+        [
+            Quantity(
+                name="span_precision",
+                title="Words told, precision",
+                meaning="Share of what is found that is there.",
+                direction="leak",
+            ),
+            Quantity(
+                name="span_recall",
+                title="Words told, recall",
+                meaning="Share of what is there that is found.",
+                direction="leak",
+            ),
+            Quantity(
+                name="span_feasible",
+                title="Updates the span test can read",
+                meaning="Share of updates that show fewer inputs than they have rows.",
+                direction="leak",
+            ),
+            Quantity(
+                name="span_rank",
+                title="Inputs that an update shows",
+                meaning="Mean number of independent inputs.",
+                unit="tokens",
+                direction="leak",
+            ),
+            Quantity(
+                name="gradient_norm",
+                title="Norm of the update's gradient",
+                meaning="Late in training gradients fade, and with them what can be read.",
+            ),
+            Quantity(
+                name="cut_gradient_norm",
+                title="Norm of the gradient at the cut",
+                meaning="Late in training gradients fade, and with them what can be read.",
+            ),
+        ]
+    ),
+)
+GRADIENT = Attack(
+    name="gradient",
+    title="Gradient attacks: labels, words and pictures",
+    quantities=QUANTITIES,
+    rows=(
+        Row(
+            what="labels of an update, `GradientInversionProbe`",
+            who="federated server; no",
+            holds="the update, the weights it sent, scenes of the task",
+            knows="knows the policy",
+            measures="answer off the trained head's gradient; answer matched on LoRA alone",
+            beside="the question's commonest answer; gradient norm",
+            source="Zhao et al. 2020; own",
+        ),
+        Row(
+            what="words of an update: span test, same probe",
+            who="federated server; no",
+            holds="the update",
+            knows="not needed",
+            measures="precision, recall, F1; share of updates where it is feasible",
+            beside="the task's commonest words; gradient norm",
+            source="Petrov et al., NeurIPS 2024",
+        ),
+        Row(
+            what="gradients at a cut, same probe",
+            who="outsider at C and C_A; U-shaped server at C_B",
+            holds="the gradient, the public base model, candidates",
+            knows="knows the policy",
+            measures="image among 16 (C, C_A), answer (C_B)",
+            beside="chance; the same from activations; the commonest answer",
+            source="own",
+        ),
+    ),
+)
+ATTACKS = (GRADIENT,)
 
 
 @dataclass(frozen=True)

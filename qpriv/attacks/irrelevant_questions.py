@@ -26,8 +26,10 @@ from torch import Tensor
 
 from qpriv.datasets.encodings import text_of
 from qpriv.datasets.sample import VQASample
+from qpriv.declaration import Attack, Row, aside, prefixed
 from qpriv.errors import DataError, reason
 from qpriv.metrics.intervals import wilson_interval
+from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 from .observation import batches
@@ -37,6 +39,75 @@ from .threat import ThreatModel
 Kind = Literal["own", "cross_image", "nonsense", "false_premise"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 THREAT = ThreatModel(attacker="outsider", auxiliary="questions", access="queries")
+
+SUBSET = "privacy_subset_"
+_ASKED: dict[Kind, str] = {
+    "own": "Own question",
+    "cross_image": "Another image's question",
+    "nonsense": "Nonsense",
+    "false_premise": "False premise",
+}
+
+
+def _rates(kind: Kind, title: str) -> tuple[Quantity, ...]:
+    made_up = Quantity(
+        name=f"{kind}_hallucination_rate",
+        title=f"{title}: made up an answer",
+        meaning="Share of answers that are neither empty nor a refusal.",
+        direction="leak",
+    )
+    refused = Quantity(
+        name=f"{kind}_refusal_rate",
+        title=f"{title}: refused",
+        meaning="Share of answers that hold a refusal.",
+    )
+    empty = Quantity(
+        name=f"{kind}_empty_rate", title=f"{title}: empty", meaning="Share of empty answers."
+    )
+    return (refused, empty) if kind == "own" else (made_up, refused, empty)
+
+
+ATTACKS = (
+    Attack(
+        name="irrelevant_questions",
+        title="Irrelevant questions",
+        quantities=(
+            *(
+                own
+                for kind, title in _ASKED.items()
+                for own in aside(
+                    _rates(kind, title), f"{kind}_hallucination_rate", f"{kind}_refusal_rate"
+                )
+            ),
+            *(
+                Quantity(
+                    name=f"{kind}_sensitive_tokens_kept",
+                    title=f"{title}: sensitive tokens kept",
+                    meaning="Share of the truly sensitive tokens that cross under that question.",
+                    direction="leak",
+                )
+                for kind, title in _ASKED.items()
+            ),
+            *(
+                own
+                for kind, title in _ASKED.items()
+                for own in aside(prefixed(_rates(kind, title), SUBSET, "Privacy subset"))
+            ),
+        ),
+        rows=(
+            Row(
+                what="irrelevant questions, `IrrelevantQuestionProbe`",
+                who="outsider who asks; no",
+                holds="questions",
+                knows="through the policy",
+                measures="hallucination, refusal and empty rates; sensitive tokens kept; again on "
+                "the privacy subset",
+                beside="the image's own question",
+                source="the source's probes of what a model makes up",
+            ),
+        ),
+    ),
+)
 
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 

@@ -5,7 +5,7 @@ queried once, and every attack reads the same replies.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,85 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from qpriv.datasets.sample import VQASample
-from qpriv.metrics.membership import best_threshold
+from qpriv.declaration import Attack, Claimed, Row, aside, prefixed
+from qpriv.metrics.membership import AUC, QUANTITIES, best_threshold
+from qpriv.quantity import Quantity
 
 from .query import Replies
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+METHODS = {
+    "": "shadow models",
+    "loss_": "loss threshold",
+    "calibrated_": "calibrated loss",
+    "lira_": "LiRA",
+    "rmia_": "RMIA",
+}
+"""What the names of an attack's figures begin with, and its name; the first is the headline."""
+
+SHADOW_AUC = replace(AUC, title="AUC, shadow models", baseline="blind_auc")
+BLIND_AUC = Quantity(
+    name="blind_auc",
+    title="Baseline: blind AUC",
+    label="blind baseline",
+    meaning="What is told of members by the data alone, without asking the model.",
+    chance=0.5,
+)
+MEMBERSHIP = Attack(
+    name="membership",
+    title="Membership inference",
+    quantities=(
+        SHADOW_AUC,
+        BLIND_AUC,
+        *(
+            replace(
+                AUC,
+                name=f"{prefix}auc",
+                title=f"AUC, {title}",
+                label="",
+                headline=False,
+                baseline="blind_auc",
+            )
+            for prefix, title in METHODS.items()
+            if prefix
+        ),
+        *(own for own in QUANTITIES if own != AUC),
+        *(
+            own
+            for prefix, title in METHODS.items()
+            if prefix
+            for own in aside(prefixed(QUANTITIES, prefix, title))
+            if own.name != f"{prefix}auc"
+        ),
+    ),
+    rows=(
+        Row(
+            what="membership, `MembershipProbe`",
+            who="outsider who asks; no",
+            holds="samples of the task, the recipe",
+            knows="query policy `same`, `off`, `resampled`",
+            measures="AUC, balanced accuracy at a threshold fixed on shadows and at the best "
+            "one, advantage, TPR at 1 % and 0.1 % FPR",
+            beside="blind baseline that never asks; 0.5",
+            source="Shokri 2017, Yeom 2018, Watson 2022, LiRA 2022, RMIA 2024",
+        ),
+    ),
+    claims=(
+        Claimed(
+            topic="Membership",
+            statement="pruning lowers the AUC.",
+            quantity=AUC.name,
+            tested="AUC minus the AUC without pruning",
+            under="pruned",
+            against="unpruned",
+            below=0.0,
+            without="attack/membership/auc",
+        ),
+    ),
+)
+ATTACKS = (MEMBERSHIP,)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from qpriv.declaration import aside
 from qpriv.metrics.intervals import Weights, bootstrap_interval, weighted_mean
+from qpriv.quantity import Quantity
 from qpriv.result import Result, Scalar
 
 Floats = NDArray[np.float64]
@@ -36,6 +38,45 @@ FOLDS = 3
 TREES = 30
 MIN_SAMPLES = 30
 """With fewer samples of its own an attacker learns nothing, and gets no figure."""
+
+
+def quantities(name: str, title: str, *leading: str) -> tuple[Quantity, ...]:
+    """Return what `prediction_report` gives for one thing that is told.
+
+    Args:
+        name: What is told, such as ``answer_from_kept_count``.
+        title: The same in words.
+        leading: Which of ``accuracy``, ``gain`` and ``balanced_accuracy`` stand in a main table.
+    """
+    found = (
+        Quantity(
+            name=f"{name}_accuracy",
+            title=f"{title}: accuracy",
+            meaning="Share that is told right.",
+            direction="leak",
+            baseline=f"{name}_majority",
+        ),
+        Quantity(
+            name=f"{name}_gain",
+            title=f"{title}: gain over the majority",
+            meaning="Accuracy less that of always naming the attacker's most frequent class, paired "
+            "by sample.",
+            direction="leak",
+            chance=0.0,
+        ),
+        Quantity(
+            name=f"{name}_balanced_accuracy",
+            title=f"{title}: balanced accuracy",
+            meaning="Mean over classes of the share that is told right.",
+            direction="leak",
+        ),
+        Quantity(
+            name=f"{name}_majority",
+            title=f"{title}: majority",
+            meaning="Accuracy of always naming the attacker's most frequent class.",
+        ),
+    )
+    return aside(found, *(f"{name}_{each}" for each in leading))
 
 
 @dataclass(frozen=True)

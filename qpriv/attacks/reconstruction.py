@@ -8,13 +8,163 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from qpriv.datasets.sample import Box
+from qpriv.declaration import aside
 from qpriv.metrics.intervals import mean_interval, wilson_interval
 from qpriv.metrics.perceptual import gmsd
 from qpriv.metrics.reconstruction import Regions, psnr, ssim
 from qpriv.metrics.reidentification import Reidentification, correlation, face_crops, ranks
+from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 from .observation import Scenes
+
+FACE = Quantity(
+    name="psnr_sensitive",
+    title="PSNR in the face box, dB",
+    label="Face PSNR",
+    meaning="How well the face is repainted; higher: more is seen.",
+    unit="dB",
+    direction="leak",
+    baseline="floor_mean_face",
+    headline=True,
+)
+FACE_FLOOR = Quantity(
+    name="floor_mean_face",
+    title="Floor: mean face, dB",
+    label="mean face",
+    meaning="What an average face at the right place gives.",
+    unit="dB",
+)
+FACE_GAIN = Quantity(
+    name="gain_over_mean_face",
+    title="Gain over the mean face, dB",
+    meaning="The difference of the two, paired by image.",
+    unit="dB",
+    direction="leak",
+)
+IMAGE = Quantity(
+    name="psnr",
+    title="PSNR, whole image, dB",
+    label="Image PSNR",
+    meaning="How well the whole scene is repainted.",
+    unit="dB",
+    direction="leak",
+    baseline="floor_mean_image",
+)
+IMAGE_FLOOR = Quantity(
+    name="floor_mean_image",
+    title="Floor: mean image, dB",
+    label="mean image",
+    meaning="What an average scene gives.",
+    unit="dB",
+)
+FOUND = Quantity(
+    name="reid_top1",
+    title="Re-identified, top 1",
+    label="Faces found first",
+    meaning="Share of faces whose person stands first in the gallery.",
+    direction="leak",
+)
+FOUND_AMONG_FIVE = Quantity(
+    name="reid_top5",
+    title="Re-identified, top 5",
+    meaning="Share of faces whose person is among the first five.",
+    direction="leak",
+)
+FOUND_GONE = Quantity(
+    name="reid_top1_gone",
+    title="Top 1, face gone",
+    meaning="The same where no patch on the face crossed.",
+    direction="leak",
+)
+RECOVERED = (
+    Quantity(
+        name="recovered_share_sensitive",
+        title="Recovered share",
+        meaning="Of the way from the mean face to what training through the true client gives.",
+        direction="leak",
+    ),
+    Quantity(
+        name="recovered_share",
+        title="Recovered share, whole image",
+        meaning="The same over the whole scene, from the mean image.",
+        direction="leak",
+    ),
+)
+"""What a report makes of these figures for an attacker who is not granted the true client."""
+
+_REGIONS = {"_sensitive": "face box", "_kept": "kept patches", "_dropped": "dropped patches"}
+QUANTITIES = (
+    FACE,
+    FACE_FLOOR,
+    FACE_GAIN,
+    IMAGE,
+    IMAGE_FLOOR,
+    FOUND,
+    FOUND_AMONG_FIVE,
+    FOUND_GONE,
+    *aside(
+        [
+            Quantity(
+                name=f"psnr{suffix}",
+                title=f"PSNR, {region}, dB",
+                meaning=f"How well the {region} are repainted.",
+                unit="dB",
+                direction="leak",
+                baseline=f"floor_mean_image{suffix}",
+            )
+            for suffix, region in _REGIONS.items()
+            if suffix != "_sensitive"
+        ]
+    ),
+    *aside(
+        [
+            Quantity(
+                name=f"ssim{suffix}",
+                title=f"SSIM, {region}",
+                meaning=f"Structural similarity, {region}; 1 is an exact copy.",
+                direction="leak",
+            )
+            for suffix, region in {"": "whole image", **_REGIONS}.items()
+        ]
+    ),
+    *aside(
+        [
+            Quantity(
+                name=f"floor_mean_image{suffix}",
+                title=f"Floor: mean image, {region}, dB",
+                meaning=f"What an average scene gives, {region}.",
+                unit="dB",
+            )
+            for suffix, region in _REGIONS.items()
+        ]
+    ),
+    *aside(
+        [
+            Quantity(
+                name="gmsd",
+                title="GMSD, whole image",
+                meaning="Gradient magnitude similarity deviation; 0 is an exact copy.",
+                baseline="floor_mean_image_gmsd",
+            ),
+            Quantity(
+                name="floor_mean_image_gmsd",
+                title="Floor: mean image, GMSD",
+                meaning="What an average scene gives.",
+            ),
+            Quantity(
+                name="reid_top5_gone",
+                title="Top 5, face gone",
+                meaning="Among the first five where no patch on the face crossed.",
+                direction="leak",
+            ),
+        ]
+    ),
+)
+"""Figures of `reconstruction_report` and `reidentification_report`."""
+
+WEAKER = (FACE.name, FACE_FLOOR.name, IMAGE.name, FOUND.name, *(own.name for own in RECOVERED))
+"""What the main table shows of an attacker who is not granted the true client."""
 
 
 @dataclass(frozen=True)

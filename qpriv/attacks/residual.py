@@ -13,12 +13,50 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from qpriv.declaration import aside
 from qpriv.metrics.reconstruction import psnr
+from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 from .inverter import to_patches
 from .observation import Scenes
 from .reconstruction import figure
+
+RESIDUAL = Quantity(
+    name="residual_gain",
+    title="Residual leak, dB",
+    meaning="In dropped patches: gain over painting them from the true colours of the kept ones.",
+    unit="dB",
+    direction="leak",
+)
+QUANTITIES = (
+    RESIDUAL,
+    *aside(
+        [
+            Quantity(
+                name="residual_psnr",
+                title="PSNR of patches that never crossed, dB",
+                meaning="How well dropped patches are repainted.",
+                unit="dB",
+                direction="leak",
+                baseline="residual_floor_inpainting",
+            ),
+            Quantity(
+                name="residual_floor_inpainting",
+                title="Floor: in-painting, dB",
+                meaning="What the true colours of the kept patches give.",
+                unit="dB",
+            ),
+            Quantity(
+                name="residual_floor_mean_image",
+                title="Floor: mean image in dropped patches, dB",
+                meaning="What an average scene gives there.",
+                unit="dB",
+            ),
+        ]
+    ),
+)
+"""Figures of `residual_report`."""
 
 
 @dataclass(frozen=True)

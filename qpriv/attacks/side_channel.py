@@ -18,13 +18,21 @@ from torch import Tensor
 
 from qpriv.boundary import Channel, Kind, Transcript
 from qpriv.datasets.sample import VQASample
+from qpriv.declaration import Attack, Row
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.result import Result
 
 from .observation import batches, observe
-from .prediction import MIN_SAMPLES, Floats, learn_and_tell, nothing_to_tell, prediction_report
+from .prediction import (
+    MIN_SAMPLES,
+    Floats,
+    learn_and_tell,
+    nothing_to_tell,
+    prediction_report,
+    quantities,
+)
 from .threat import ThreatModel
 
 View = Literal["text_length", "message_size", "kept_count", "token_counts", "kept_places"]
@@ -37,6 +45,41 @@ Target = Literal["question_type", "answer", "sensitive"]
 """``sensitive``: whether anything sensitive, such as a face, is in the picture."""
 
 TARGETS: tuple[Target, ...] = get_args(Target)
+TITLES: dict[Target, str] = {
+    "question_type": "Question type",
+    "answer": "Answer",
+    "sensitive": "Something sensitive",
+}
+_SEEN: dict[View, str] = {
+    "text_length": "text length",
+    "message_size": "message size",
+    "kept_count": "kept count",
+    "token_counts": "token counts",
+    "kept_places": "kept places",
+}
+ATTACKS = (
+    Attack(
+        name="side_channel",
+        title="Side channel: counts and sizes alone",
+        quantities=tuple(
+            own
+            for target, title in TITLES.items()
+            for view, seen in _SEEN.items()
+            for own in quantities(f"{target}_from_{view}", f"{title} from {seen}", "gain")
+        ),
+        rows=(
+            Row(
+                what="side channel, `SideChannelProbe`",
+                who="outsider or server; no",
+                holds="labelled samples through the same policy",
+                knows="knows the policy; known or unknown",
+                measures="question type, answer and face from sizes, counts and kept places alone",
+                beside="majority, chance",
+                source="own",
+            ),
+        ),
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,73 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from math import sqrt
 
+from qpriv.quantity import Quantity
+
 from .transcript import Direction, Kind, Transcript
+
+SENT = {
+    Direction.UP: Quantity(
+        name="bytes_up",
+        title="Bytes up",
+        meaning="What a training sample sends to the server, all kinds together.",
+        unit="bytes",
+        logged="val/bytes_up",
+    ),
+    Direction.DOWN: Quantity(
+        name="bytes_down",
+        title="Bytes down",
+        meaning="What a training sample gets back.",
+        unit="bytes",
+        logged="val/bytes_down",
+    ),
+}
+"""What crossed in training, a sample."""
+
+PADDING = Quantity(
+    name="bytes_padding",
+    title="Of them padding",
+    meaning="What of both only hides how many tokens were kept.",
+    unit="bytes",
+)
+WHOLE = Quantity(
+    name="bytes_epoch",
+    title="Bytes an epoch",
+    meaning="Up and down together, over all training samples.",
+    unit="bytes",
+)
+PASSED = {
+    Direction.UP: Quantity(
+        name="forward_bytes_up",
+        title="Bytes of a pass, up",
+        meaning="Activations that would go up at the cut in one forward pass of a question.",
+        unit="bytes",
+        logged="val/forward_bytes_up",
+    ),
+    Direction.DOWN: Quantity(
+        name="forward_bytes_down",
+        title="Bytes of a pass, down",
+        meaning="Activations that would come back at the second cut in that pass.",
+        unit="bytes",
+        logged="val/forward_bytes_down",
+    ),
+}
+"""What would cross in a pass of a run that has no parties."""
+
+EXCHANGED = {
+    Direction.UP: Quantity(
+        name="activation_bytes_up",
+        title="Activations up",
+        meaning="Activations of a private scene that cross the cuts in training, or would.",
+        unit="bytes",
+    ),
+    Direction.DOWN: Quantity(
+        name="activation_bytes_down",
+        title="Gradients down",
+        meaning="Gradients of these activations, which come back.",
+        unit="bytes",
+    ),
+}
+"""What crosses for a private scene, as `SensitivityProbe` counts it."""
 
 
 class Traffic:

@@ -9,10 +9,39 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from qpriv.datasets.sample import AnswerRule, AnswerType, VQASample
+from qpriv.quantity import Quantity
 
 from . import functional
 from .functional import ANLSVariant, SlakeMode, VQAMode
 from .normalisation import says_nothing
+
+ACCURACY = Quantity(
+    name="accuracy",
+    title="Accuracy",
+    meaning="Share of questions answered right.",
+    direction="use",
+    headline=True,
+    logged="val/accuracy",
+)
+EMPTY = Quantity(
+    name="empty_predictions",
+    title="Empty predictions",
+    meaning="Share of predictions of which normalisation leaves nothing.",
+)
+LOSSES = (
+    Quantity(
+        name="val/loss",
+        title="Validation loss",
+        meaning="Mean cross-entropy of the gold answers' tokens on held-out questions.",
+        unit="nats",
+    ),
+    Quantity(
+        name="train/loss",
+        title="Training loss",
+        meaning="Mean loss of the logged training steps of an epoch.",
+        unit="nats",
+    ),
+)
 
 
 class AnswerScore(Metric, ABC):

@@ -6,12 +6,68 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from qpriv.declaration import aside
+from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 from .intervals import Weights, bootstrap_interval
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+AUC = Quantity(
+    name="auc",
+    title="AUC",
+    label="Membership AUC",
+    meaning="Chance that a member is held for one sooner than a non-member; 0.5 is guessing.",
+    direction="leak",
+    chance=0.5,
+    headline=True,
+)
+QUANTITIES = (
+    AUC,
+    Quantity(
+        name="tpr_at_1_fpr",
+        title="TPR at 1 % FPR",
+        meaning="Members named at 1 % error.",
+        direction="leak",
+        chance=0.01,
+    ),
+    Quantity(
+        name="balanced_accuracy",
+        title="Balanced accuracy",
+        meaning="Mean rate of being right on members and on others; threshold fixed on shadow "
+        "models.",
+        direction="leak",
+        chance=0.5,
+    ),
+    *aside(
+        [
+            Quantity(
+                name="tpr_at_0.1_fpr",
+                title="TPR at 0.1 % FPR",
+                meaning="Members named at 0.1 % error.",
+                direction="leak",
+                chance=0.001,
+            ),
+            Quantity(
+                name="balanced_accuracy_best",
+                title="Balanced accuracy, best threshold",
+                meaning="At the threshold that is best here, which no attacker could know.",
+                direction="leak",
+                chance=0.5,
+            ),
+            Quantity(
+                name="advantage",
+                title="Advantage",
+                meaning="True less false positive rate, threshold fixed on shadow models.",
+                direction="leak",
+                chance=0.0,
+            ),
+        ]
+    ),
+)
+"""Figures of `attack_report`."""
 
 
 def attack_report(

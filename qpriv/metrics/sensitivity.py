@@ -4,8 +4,72 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from qpriv.declaration import Row
 from qpriv.errors import ModelError
 from qpriv.pruning.decision import PruningDecision
+from qpriv.quantity import Quantity
+
+ROW = Row(
+    what="what pruning keeps, `SensitivityProbe`",
+    who="nobody",
+    holds="nothing",
+    knows="",
+    measures="what of the sensitive part crosses, SER, bytes",
+    beside="",
+    source="",
+)
+SER = Quantity(
+    name="sensitivity_exclusion_ratio",
+    title="SER",
+    meaning="Mean sensitivity of dropped over kept patches, mean over images; above 1 sensitive "
+    "patches go first. No evidence of privacy by itself.",
+    chance=1.0,
+    headline=True,
+)
+SER_POOLED = Quantity(
+    name="sensitivity_exclusion_ratio_pooled",
+    title="SER, pooled",
+    meaning="The same over all patches of all images.",
+)
+TOKENS_KEPT = Quantity(
+    name="sensitive_tokens_kept",
+    title="Sensitive tokens surviving",
+    label="Sensitive tokens",
+    meaning="Share of the tokens at least half in a sensitive box that still leave the client; "
+    "lower is safer.",
+    direction="leak",
+    headline=True,
+)
+TOKENS_TOUCHING = Quantity(
+    name="sensitive_tokens_touching",
+    title="Touching tokens surviving",
+    meaning="The same of all tokens that touch a sensitive box.",
+    direction="leak",
+)
+AREA_VISIBLE = Quantity(
+    name="sensitive_area_visible",
+    title="Sensitive area visible",
+    meaning="Share of the sensitive pixels that lie in a patch that crossed.",
+    direction="leak",
+)
+FACES_TOUCHED = Quantity(
+    name="faces_touched",
+    title="Faces touched",
+    meaning="Share of the sensitive boxes of which any pixel lies in a patch that crossed.",
+    direction="leak",
+)
+MASS = Quantity(
+    name="sensitive_mass",
+    title="Sensitive mass",
+    meaning="Share of what crosses that comes of sensitive patches, by the weights with which "
+    "patches enter tokens.",
+    direction="leak",
+)
+SENSITIVITY = (SER, SER_POOLED, TOKENS_KEPT, TOKENS_TOUCHING, AREA_VISIBLE, FACES_TOUCHED, MASS)
+"""Figures of `SensitivityProbe`: how patches are ranked, and what of the sensitive part crosses."""
+
+SENSITIVE_COVERAGE = 0.5
+"""A patch is sensitive if at least this share of it lies in a sensitive box."""
 
 
 def sensitivity_exclusion_ratio(sensitivity: Tensor, mask: Tensor) -> Tensor:
@@ -72,19 +136,59 @@ def sensitive_mass(sensitive: Tensor, decision: PruningDecision) -> Tensor:
     >>> sensitive_mass(torch.tensor([[True, False, False, False]]), merging).tolist()
     [0.25]
     """
+    weights = crossing_weights(decision)
+    truth = sensitive.cpu()
+    mass = (weights * truth).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-12)
+    return mass.where(truth.any(dim=1), torch.nan)
+
+
+def crossing_weights(decision: PruningDecision) -> Tensor:
+    """Return with which weight each patch enters what crosses, ``[B, N]``; 0 where it does not.
+
+    Raises:
+        ModelError: If tokens are merged and nothing says of what.
+    """
     if decision.merged is not None and decision.mixing is None:
         raise ModelError(
             "a policy merges tokens and does not say of which patches",
             remedy="give the weights: PruningDecision(mixing=...)",
         )
-    weights = decision.mask.double()
-    if decision.mixing is not None:
-        weights = torch.stack(
-            [rows.detach().cpu().double().abs().sum(0) for rows in decision.mixing]
-        )
-    truth = sensitive.cpu()
-    mass = (weights * truth).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-12)
-    return mass.where(truth.any(dim=1), torch.nan)
+    if decision.mixing is None:
+        return decision.mask.double()
+    return torch.stack([rows.detach().cpu().double().abs().sum(0) for rows in decision.mixing])
+
+
+def visible_area(coverage: Tensor, mask: Tensor) -> Tensor:
+    """Return the share of the sensitive area that lies in crossed patches, per sample.
+
+    Args:
+        coverage: Share of each patch that is sensitive, ``[B, N]`` in [0, 1].
+        mask: True where a patch crossed, ``[B, N]``.
+
+    Returns:
+        Shares ``[B]``; NaN where a sample has no sensitive area.
+
+    >>> visible_area(torch.tensor([[0.5, 1.0, 0.5]]), torch.tensor([[True, False, False]]))
+    tensor([0.2500])
+    """
+    return (coverage * mask).sum(dim=1) / coverage.sum(dim=1)
+
+
+def is_touched(boxes: Tensor, mask: Tensor) -> Tensor:
+    """Return of which sensitive boxes any pixel lies in a crossed patch, ``[F]``, 1 or 0.
+
+    Args:
+        boxes: Share of each patch that each box covers, ``[F, N]``.
+        mask: True where a patch crossed, ``[N]``.
+
+    Returns:
+        NaN where a box lies outside of all patches, as one that the crop cuts off.
+
+    >>> is_touched(torch.tensor([[0.1, 0.0], [0.0, 1.0], [0.0, 0.0]]), torch.tensor([True, False]))
+    tensor([1., 0., nan])
+    """
+    seen = (boxes > 0) & mask
+    return seen.any(dim=1).float().where((boxes > 0).any(dim=1), torch.nan)
 
 
 class SensitivityExclusionRatio(Metric):

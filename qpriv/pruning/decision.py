@@ -8,6 +8,21 @@ from torch import Tensor
 
 from qpriv.errors import ModelError
 from qpriv.models.stages import StagePruner
+from qpriv.quantity import Quantity
+
+KEPT_TOKENS = Quantity(
+    name="kept_tokens",
+    title="Kept tokens",
+    meaning="Visual tokens that leave the client, mean per image.",
+    unit="tokens",
+    headline=True,
+)
+KEPT_TOKENS_MEAN = Quantity(
+    name="kept_tokens_mean",
+    title="Kept tokens, mean over layers",
+    meaning="Visual tokens in a decoder layer, mean over layers and images: what computing costs.",
+    unit="tokens",
+)
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from qpriv.attacks.reconstruction import FACE, IMAGE
+from qpriv.attacks.registry import attacks
 from qpriv.key import AttackSetting
 from qpriv.metrics.reconstruction import recovered_share
 from qpriv.result import Result
-
-ORACLE = "fora"
-"""The inverter that trains through the true client: the upper bound."""
-HIJACKERS = ("fsha", "fsha_convolution", "fsha_control")
-WEAKER = ("fora_substitute", "sdar", *HIJACKERS)
-"""Who does not hold that client. A hijacker has a client of its own, and may come to more than 1."""
-_FLOORS = {"psnr": "floor_mean_image", "psnr_sensitive": "floor_mean_face"}
 
 
 def recovered_shares(results: Sequence[Result]) -> Iterator[Result]:
     """Yield, for each weaker attacker, the share of the way from its floor to the oracle.
 
-    The share is (PSNR - floor) / (oracle's PSNR - floor), at one epoch, cut and knowledge of
+    The oracle is the attack that bounds it (`Attack.bound`), such as the inverter that trains
+    through the true client; a hijacker has a client of its own, and may come to more than 1. The
+    share is (PSNR - floor) / (oracle's PSNR - floor), at one epoch, cut and knowledge of
     positions; of several oracles the one that sees most is the bound. It is left out where no
     oracle beats the floor.
 
@@ -27,12 +24,12 @@ def recovered_shares(results: Sequence[Result]) -> Iterator[Result]:
     """
     known = [result for result in results if result.value is not None]
     by_spot = {result.spot: result for result in known}
-    for measure, floor_name in _FLOORS.items():
-        oracles = [result for result in known if result.name == f"attack/{ORACLE}/{measure}"]
-        for attack in WEAKER:
-            for result in [r for r in known if r.name == f"attack/{attack}/{measure}"]:
+    for attack in [attack for attack in attacks() if attack.bound]:
+        for own in [own for own in attack.quantities if own.name in (FACE.name, IMAGE.name)]:
+            oracles = [r for r in known if r.name == f"attack/{attack.bound}/{own.name}"]
+            for result in [r for r in known if r.name == attack.figure(own.name)]:
                 same = [_value(o) for o in oracles if _scene(o) == _scene(result)]
-                floor = by_spot.get(replace(result, name=f"attack/{attack}/{floor_name}").spot)
+                floor = by_spot.get(replace(result, name=attack.figure(own.baseline)).spot)
                 if same and floor and max(same) > _value(floor):
                     yield _share(result, _value(floor), max(same))
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from qpriv.boundary.traffic import EXCHANGED, PASSED, SENT
 from qpriv.curve import CURVES_FILE, Curve, read_curves
 from qpriv.errors import DataError
 from qpriv.histogram import HISTOGRAMS_FILE, Histogram, read_histograms
@@ -152,7 +153,7 @@ def read_run(folder: Path) -> Run:
     return Run(
         folder=folder,
         results=tuple(
-            replace(result, stage=stage, tags=tags)
+            replace(_renamed(result), stage=stage, tags=tags)
             for file in (results, folder / CLOCK_FILE)
             if file.is_file()
             for result in distinct(read_results(file), _line_of(file))
@@ -171,6 +172,22 @@ def read_run(folder: Path) -> Run:
         tags=record.tags,
         problems=tuple(problems),
     )
+
+
+def _renamed(result: Result) -> Result:
+    """Return a result of an earlier version under the name it has today.
+
+    ``bytes_up`` and ``bytes_down`` were three figures each: what a training sample sent, which
+    they still are; what a pass would send; and what crossed for a private scene.
+    """
+    ways = {sent.name: way for way, sent in SENT.items()}
+    if result.name not in ways:
+        return result
+    if result.note.startswith("would cross"):
+        return replace(result, name=PASSED[ways[result.name]].name)
+    if result.dataset and not result.note:
+        return replace(result, name=EXCHANGED[ways[result.name]].name)
+    return result
 
 
 def _line_of(file: Path) -> Callable[[int], str]:

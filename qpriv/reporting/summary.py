@@ -4,11 +4,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qpriv.attacks.gradient_report import GRADIENT, PICTURE
+from qpriv.attacks.membership import MEMBERSHIP
+from qpriv.metrics.answers import ACCURACY
+from qpriv.metrics.membership import AUC
+from qpriv.pruning.decision import KEPT_TOKENS
+from qpriv.quantity import Quantity
+
 from .claims import Claim
-from .claims.comparison import FACE_FLOOR, FACE_PSNR, FACE_TOKENS, MEMBERSHIP, strongest
-from .condition import Condition, headline
+from .claims.comparison import FACE_FLOOR, FACE_PSNR, strongest
+from .condition import HYPOTHETICAL, Condition, headline
 from .evidence import Evidence, Figure
 from .numbers import basis, interval, number
+from .quantities import headlines, quantity
 from .run_folder import Run
 
 
@@ -90,43 +98,42 @@ def troubles(runs: Sequence[Run]) -> list[str]:
 
 def _tiles(evidence: Evidence, condition: Condition) -> list[Tile]:
     tiles = []
-    setting = strongest(evidence, FACE_PSNR)
-    floor = evidence.estimate(FACE_FLOOR, condition)
-    floor_text = f"floor {number(floor.value, 'dB')} dB" if floor else "no floor measured"
-    for label, figure, beside in (
-        ("Accuracy", evidence.figure("accuracy", condition), ""),
-        ("Kept tokens", evidence.figure("kept_tokens", condition), ""),
-        ("Face tokens surviving", evidence.figure(FACE_TOKENS, condition), ""),
-        ("Face PSNR", evidence.figure(FACE_PSNR, condition, **setting), floor_text),
-        (
-            "Membership AUC",
-            evidence.figure(MEMBERSHIP, condition, **strongest(evidence, MEMBERSHIP)),
-            "guessing 0.5",
-        ),
-    ):
+    for own in headlines():
+        figure = evidence.figure(own.name, condition, **strongest(evidence, own.name))
         estimate = figure.estimate if figure else None
         if figure and estimate:
             unit = figure.example.unit
             value = number(estimate.value, unit) + (" dB" if unit == "dB" else "")
             notes = (
-                beside,
+                _beside(evidence, own, condition),
                 _query(figure),
+                HYPOTHETICAL.rstrip(":") if figure.channel.startswith(HYPOTHETICAL) else "",
                 "short attacker" if figure.short else "",
                 basis(estimate),
             )
             ends = interval(estimate.interval, unit)
-            tiles.append(Tile(label, value, ends, " · ".join(filter(None, notes))))
+            tiles.append(Tile(own.short, value, ends, " · ".join(filter(None, notes))))
     return tiles
 
 
+def _beside(evidence: Evidence, own: Quantity, condition: Condition) -> str:
+    """Say what a headline figure is to be held against."""
+    if own.baseline:
+        floor, name = evidence.estimate(own.baseline, condition), quantity(own.baseline).short
+        unit = " dB" if own.unit == "dB" else ""
+        told = f"{name} {number(floor.value, own.unit)}{unit}" if floor else f"{name} not measured"
+        return told if own.chance is None else f"{told} · guessing {own.chance:g}"
+    return "" if own.chance is None else f"guessing {own.chance:g}"
+
+
 def _utility(evidence: Evidence, off: Condition | None, chosen: Sequence[Condition]) -> list[str]:
-    whole = evidence.estimate("accuracy", off) if off else None
+    whole = evidence.estimate(ACCURACY.name, off) if off else None
     if whole is None:
         return []
     parts = []
     for each in chosen:
-        accuracy = evidence.estimate("accuracy", each)
-        kept = evidence.estimate("kept_tokens", each)
+        accuracy = evidence.estimate(ACCURACY.name, each)
+        kept = evidence.estimate(KEPT_TOKENS.name, each)
         if each != off and accuracy and kept:
             parts.append(
                 f"{_percent(accuracy.value)} under {each.label} "
@@ -162,7 +169,11 @@ def _gap(difference: float) -> str:
 
 
 def _membership(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
-    figures = [f for f in evidence.named(MEMBERSHIP) if f.condition in chosen and f.estimate]
+    figures = [
+        f
+        for f in evidence.named(MEMBERSHIP.figure(AUC.name))
+        if f.condition in chosen and f.estimate
+    ]
     asked: dict[str, list[str]] = {}
     for figure in figures:
         query = str(dict(figure.setting).get("query_policy", "not recorded"))
@@ -199,7 +210,7 @@ def _gradients(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
     ]
 
 
-_GRADIENT = "attack/gradient/image_top1"
+_GRADIENT = GRADIENT.figure(PICTURE.name)
 _QUERIES = {
     "same": "Asking through the same masks as in training",
     "off": "Asking with all tokens",

@@ -4,33 +4,25 @@ from collections.abc import Sequence
 
 from qpriv.result import Result
 
-from .claims.comparison import FACE_FLOOR, FACE_PSNR, FACE_TOKENS, MEMBERSHIP, strongest
+from .claims.comparison import strongest
 from .condition import Condition
 from .estimate import Estimate
 from .evidence import Evidence, Figure
 from .numbers import MISSING, basis, interval, number
+from .quantities import headlines, quantity
 from .tables.documents import document_tables
-
-_COLUMNS = (
-    ("accuracy", "accuracy"),
-    ("kept tokens", "kept_tokens"),
-    ("SER", "sensitivity_exclusion_ratio"),
-    ("face tokens", FACE_TOKENS),
-    ("face PSNR, dB", FACE_PSNR),
-    ("membership AUC", MEMBERSHIP),
-)
 
 
 def format_table(results: Sequence[Result]) -> str:
     """Return a table of the policies: each figure with its interval on the line below.
 
     >>> print(format_table([Result(name="accuracy", value=0.84, n=300, ci=(0.8, 0.88), policy="off")]))
-    policy             accuracy
+    policy             Accuracy
     -----------------  --------------
     off                0.840
     seed not recorded  [0.800, 0.880]
     <BLANKLINE>
-    n: accuracy 300.
+    n: Accuracy 300.
     """
     return format_evidence(Evidence.gathered(results))
 
@@ -38,7 +30,7 @@ def format_table(results: Sequence[Result]) -> str:
 def format_evidence(evidence: Evidence) -> str:
     """Return the same table of figures whose study tags are known."""
     names = {figure.name for figure in evidence.figures}
-    columns = [(title, name) for title, name in _COLUMNS if name in names]
+    columns = [(own.axis, own.name) for own in headlines() if own.name in names]
     rows = [row for each in evidence.conditions if (row := _rows(evidence, each, columns))]
     if not rows and (documents := format_documents(evidence)):
         return documents
@@ -106,16 +98,15 @@ def _footnotes(evidence: Evidence, columns: Sequence[tuple[str, str]]) -> list[s
         for title, name in columns
     }
     notes = [f"n: {', '.join(f'{title} {n:,}' for title, n in sizes.items() if n)}."]
-    floors = [f.estimate for f in evidence.named(FACE_FLOOR) if f.estimate]
-    if floors:
-        notes.append(
-            f"Face PSNR is to be held against {number(floors[0].value, 'dB')} dB, what an average face gives."
-        )
-    blind = [f.estimate for f in evidence.named("attack/membership/blind_auc") if f.estimate]
-    if blind:
-        notes.append(
-            f"Membership AUC is to be held against {number(blind[0].value)}, what the data alone give."
-        )
+    for _, name in columns:
+        own = quantity(name)
+        floors = [f.estimate for f in evidence.named(own.baseline) if f.estimate]
+        if floors:
+            unit = " dB" if own.unit == "dB" else ""
+            notes.append(
+                f"{own.short} is to be held against {number(floors[0].value, own.unit)}{unit}: "
+                f"{quantity(own.baseline).short}."
+            )
     if any(figure.short for figure in evidence.figures):
         notes.append("* a short attacker: the figure is a lower bound of the leak.")
     failed = sorted({f"{f.name} under {f.condition.label}" for f in evidence.figures if f.failed})

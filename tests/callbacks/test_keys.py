@@ -28,7 +28,9 @@ from qpriv.result import Result, append_results, read_results
 from .toys import Toy, ToyData, fit
 
 PROBES = [
-    getattr(callbacks, name) for name in callbacks.__all__ if name not in ("Probe", "ProbeError")
+    each
+    for each in vars(callbacks).values()
+    if isinstance(each, type) and issubclass(each, Probe) and each is not Probe
 ]
 RUNNING = {"every_n_epochs", "on_error", "log_private", "audit_isolation"}
 """Arguments that say when a probe runs and what becomes of it, but not what it measures."""

@@ -7,7 +7,7 @@ import pytest
 
 from cli import dashboard
 from cli.main import main
-from qpriv.reporting.quantities import ATTACK_QUANTITIES, POLICY_QUANTITIES
+from qpriv.reporting.quantities import headlines, leaks, quantities
 
 pytest.importorskip("wandb_workspaces", reason="needs the extra dashboard")
 
@@ -36,10 +36,20 @@ def test_every_panel_is_a_line_over_epochs_or_utility_against_a_leak(offline, ca
     assert {p["viewType"] for p in found["Utility against privacy"]} == {"Scatter Plot"}
 
 
-def test_panels_show_what_runs_measure():
-    known = {each.name for each in (*ATTACK_QUANTITIES, *POLICY_QUANTITIES)}
-    shown = {name for names in dashboard.LEAKS.values() for name in names} | set(dashboard.TRADE)
-    assert shown <= known
+def test_panels_show_what_runs_measure_and_every_headline():
+    logged = {own.logged or own.name for own in quantities().values()}
+    groups = (dashboard.utility(), dashboard.leaking(), *dashboard.by_attack().values())
+    shown = {name for panels in groups for names in panels.values() for name in names}
+    assert shown <= logged
+    assert {own.logged or own.name for own in headlines()} <= shown
+    assert {names[0] for names in dashboard.leaking().values()} == {own.name for own in leaks()}
+
+
+def test_every_attack_has_a_section_of_its_own(offline, capsys):
+    main(["dashboard"])
+    sections = panels(json.loads(capsys.readouterr().out))
+    assert {*dashboard.by_attack()} <= {*sections}
+    assert "Image reconstruction (FORA)" in sections and "Membership inference" in sections
 
 
 def test_a_push_without_network_is_told_in_a_few_lines(monkeypatch, capsys):

@@ -62,8 +62,8 @@ def policy_results(policy: str, seed: int, epochs: int = 3) -> list[Result]:
             result(
                 "sensitive_tokens_kept", max(0.0, face + rng.normal(0, 0.002)), half=0.012, **at
             ),
-            result("bytes_up", (1 - ratio) * 64 * 768.0 + 9000, unit="bytes", **at),
-            result("bytes_down", (1 - ratio) * 64 * 768.0 + 9000, unit="bytes", **at),
+            result("activation_bytes_up", (1 - ratio) * 64 * 768.0 + 9000, unit="bytes", **at),
+            result("activation_bytes_down", (1 - ratio) * 64 * 768.0 + 9000, unit="bytes", **at),
             result("val/loss", 0.6 + 0.15 * late, **at),
         ]
         for kind in ("count", "colour", "exist"):

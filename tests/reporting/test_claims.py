@@ -8,10 +8,8 @@ import pytest
 from qpriv.reporting.claims import RULE, alpha_sweeps, decide, evaluate_claims
 from qpriv.reporting.claims.attacks import (
     below_trend,
-    faces_cross,
-    identities_cross,
+    declared_claims,
     identities_gone,
-    membership_falls,
 )
 from qpriv.reporting.claims.pruning import (
     accuracy_falls,
@@ -41,6 +39,11 @@ def evidence(*rows, tags=None) -> Evidence:
 
 def tagged(*groups) -> Evidence:
     return Evidence.gathered([replace(row, tags=tags) for tags, rows in groups for row in rows])
+
+
+def declared(held, topic):
+    """Return what is claimed of an attack beside its declaration, on one topic."""
+    return [claim for claim in declared_claims(held) if claim.topic == topic]
 
 
 def ladder_rows(name, values, *, half=0.01, unit="", **given):
@@ -231,7 +234,7 @@ def test_faces_cross(psnr, half, verdict):
         result("attack/fora/psnr_sensitive", psnr, unit="dB", half=half),
         result("attack/fora/floor_mean_face", 16.0, unit="dB", half=0.01),
     ]
-    assert only(faces_cross(evidence(*rows))).verdict == verdict
+    assert only(declared(evidence(*rows), "Face detail without pruning")).verdict == verdict
 
 
 def test_the_paired_gain_goes_before_the_difference():
@@ -240,7 +243,7 @@ def test_the_paired_gain_goes_before_the_difference():
         result("attack/fora/floor_mean_face", 16.0, unit="dB", half=0.5),
         result("attack/fora/gain_over_mean_face", 2.1, unit="dB", half=0.05),
     ]
-    claim = only(faces_cross(evidence(*rows)))
+    claim = only(declared(evidence(*rows), "Face detail without pruning"))
     assert claim.verdict == "reproduced" and claim.estimate.interval == pytest.approx((2.05, 2.15))
 
 
@@ -255,7 +258,7 @@ def test_the_stronger_attacker_is_the_one_who_counts():
         )
         for knows, value in ((False, 5.0), (True, 1.0))
     ]
-    claim = only(faces_cross(evidence(*rows)))
+    claim = only(declared(evidence(*rows), "Face detail without pruning"))
     assert claim.verdict == "not reproduced" and "Short attacker" not in claim.evidence
     assert claim.estimate.value == 1.0
 
@@ -278,7 +281,7 @@ def test_identities(rate, half, across, gone):
         result("sensitive_tokens_kept", 0.01, half=0.01, policy="fixed(0.5,fused)"),
         result("sensitive_tokens_kept", 0.60, half=0.01, policy="fixed(0.5,utility)"),
     ]
-    assert only(identities_cross(evidence(*rows))).verdict == across
+    assert only(declared(evidence(*rows), "Re-identification")).verdict == across
     claim = only(identities_gone(evidence(*rows)))
     assert claim.verdict == gone and claim.statement.startswith("fixed(0.5,fused)")
     # where it was measured, the scenes without any patch of the face are the ones that count
@@ -303,7 +306,7 @@ def test_membership_under_each_query_policy(auc, verdict, query):
             attack={"query_policy": query, "short": True},
         ),
     ]
-    claim = only(membership_falls(evidence(*rows)))
+    claim = only(declared(evidence(*rows), "Membership"))
     assert claim.verdict == verdict
     assert f"query policy {query}" in claim.statement
     assert "blind baseline" in claim.evidence and "Short attacker" in claim.evidence

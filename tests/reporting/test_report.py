@@ -141,7 +141,12 @@ def test_all_results_are_shown_or_merged(study_folder, tmp_path):
     assert len({r.spot for r in merged}) == len(merged)
     page = Page((tmp_path / "report.html").read_text())
     columns = {e.text.strip() for e in page.all("th") if e.attributes["scope"] == "col"}
-    for title in ("SSIM, whole image", "PSNR, dropped patches, dB", "TPR at 1 % FPR", "Bytes down"):
+    for title in (
+        "SSIM, whole image",
+        "PSNR, dropped patches, dB",
+        "TPR at 1 % FPR",
+        "Gradients down",
+    ):
         assert title in columns
     assert any("val/loss" in row for row in page.rows("others"))
 

@@ -1,19 +1,20 @@
 """Claims about what an attacker takes: faces, identities, membership."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from qpriv.attacks.registry import attacks
+from qpriv.declaration import Attack, Claimed
+from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 from ..condition import Condition
 from ..estimate import Estimate, combine, difference
 from ..evidence import Evidence, Figure
 from ..numbers import with_interval
+from ..quantities import quantity
 from .comparison import (
-    FACE_FLOOR,
-    FACE_GAIN,
     FACE_PSNR,
     FACE_TOKENS,
-    MEMBERSHIP,
     REIDENTIFICATION,
     REIDENTIFICATION_GONE,
     TREND_RATIOS,
@@ -30,38 +31,95 @@ from .verdict import Claim, judged, missing
 # a face that cannot be told from the others is found as often as by chance; small samples make
 # "equal" undecidable, so "near" means less than three times chance
 NEAR_CHANCE = 3.0
-FAR_FROM_CHANCE = 10.0
 
 
 def attack_claims(evidence: Evidence) -> list[Claim]:
     """Return the claims that rest on an attack."""
-    return [
-        *faces_cross(evidence),
-        *below_trend(evidence),
-        *identities_cross(evidence),
-        *identities_gone(evidence),
-        *membership_falls(evidence),
-    ]
+    return [*declared_claims(evidence), *below_trend(evidence), *identities_gone(evidence)]
 
 
-def faces_cross(evidence: Evidence) -> Iterator[Claim]:
-    """Judge that without pruning the inverter shows more than the mean face: there is a leak."""
-    topic = "Face detail without pruning"
-    statement = "The inverter beats the mean-face floor inside the face box by at least 2 dB."
-    setting = strongest(evidence, FACE_PSNR)
-    for off in [each for each in evidence.conditions if each.family == "off"]:
-        yield judged(
-            topic,
-            f"{off.label}: {statement[0].lower()}{statement[1:]}",
-            _gain(evidence, off),
-            "Face PSNR minus the mean-face floor",
-            above=2.0,
-            unit="dB",
-            needed=f"{FACE_PSNR} and {FACE_FLOOR} without pruning",
-            remark=_shortness(evidence.figure(FACE_PSNR, off, **setting)),
-        )
-    if not any(each.family == "off" for each in evidence.conditions):
-        yield missing(topic, statement, "a run without pruning")
+def declared_claims(evidence: Evidence) -> Iterator[Claim]:
+    """Judge what is claimed of each attack, where it is declared."""
+    for attack in attacks():
+        for claim in attack.claims:
+            made = [*_declared(evidence, attack, claim)]
+            if not made and claim.without:
+                statement = claim.statement[0].upper() + claim.statement[1:]
+                made = [missing(claim.topic, statement, claim.without)]
+            yield from made
+
+
+def _declared(evidence: Evidence, attack: Attack, claim: Claimed) -> Iterator[Claim]:
+    own = quantity(attack.figure(claim.quantity))
+    setting = strongest(evidence, own.name)
+    for condition in _conditions(evidence, claim):
+        figures: Sequence[Figure | None] = [evidence.figure(own.name, condition, **setting)]
+        if claim.against == "unpruned":  # each attacker has its own unpruned counterpart
+            figures = [f for f in evidence.named(own.name) if f.condition == condition]
+        for figure in figures:
+            estimate, needed = _tested(evidence, attack, claim, condition, figure)
+            yield judged(
+                claim.topic,
+                f"{_named(evidence, condition, figure, claim)}: {claim.statement}",
+                estimate,
+                claim.tested,
+                above=claim.above,
+                below=claim.below,
+                unit=own.unit if claim.against in ("nothing", "baseline") else "",
+                needed=needed,
+                remark=_remark(evidence, own, claim, figure),
+            )
+
+
+def _conditions(evidence: Evidence, claim: Claimed) -> list[Condition]:
+    if claim.under == "unpruned":
+        return [each for each in evidence.conditions if each.family == "off"]
+    halves = [each for each in compared(evidence, "fixed") if each.ratio == 0.5]
+    return [*halves, *compared(evidence, "dtp")]
+
+
+def _tested(
+    evidence: Evidence, attack: Attack, claim: Claimed, condition: Condition, figure: Figure | None
+) -> tuple[Estimate | None, str]:
+    """Return what a claim speaks of, and what must be run where it was not measured."""
+    own = quantity(attack.figure(claim.quantity))
+    match claim.against:
+        case "nothing":
+            return figure.estimate if figure else None, f"{own.name} of {condition.label}"
+        case "baseline":
+            needed = f"{own.name} and {own.baseline} of {condition.label}"
+            name = attack.figure(claim.paired)
+            paired = evidence.estimate(name, condition, **strongest(evidence, name))
+            floor = evidence.series(own.baseline, condition, **strongest(evidence, own.baseline))
+            return paired or difference(figure.measured if figure else {}, floor), needed
+        case "chance":
+            needed = f"{own.name} with its chance level for {condition.label}"
+            return multiple_of_chance(figure), needed
+        case "unpruned":
+            reference = _unpruned_attack(evidence, figure) if figure else None
+            against = reference.measured if reference else {}
+            needed = "the same attack without pruning, on the same seed"
+            return difference(figure.measured if figure else {}, against), needed
+
+
+def _named(evidence: Evidence, condition: Condition, figure: Figure | None, claim: Claimed) -> str:
+    """Return the policy, and of several attackers which."""
+    if figure is None or claim.against != "unpruned":
+        return condition.label
+    query = dict(figure.setting).get("query_policy", "not recorded")
+    attacker = evidence.attacker(figure)
+    return ", ".join(filter(None, (condition.label, f"query policy {query}", attacker)))
+
+
+def _remark(evidence: Evidence, own: Quantity, claim: Claimed, figure: Figure | None) -> str:
+    """Return what stands beside the tested quantity: the figure itself, and its baseline."""
+    told = []
+    if claim.against in ("chance", "unpruned"):
+        told.append(f"{own.short} {with_interval(figure.estimate if figure else None, own.unit)}")
+    if claim.against == "unpruned" and own.baseline and figure:
+        floor = evidence.estimate(own.baseline, figure.condition, **dict(figure.setting))
+        told.append(f"{quantity(own.baseline).short} {with_interval(floor, own.unit)}")
+    return f"{'; '.join(told) + '. ' if told else ''}{_shortness(figure)}".strip()
 
 
 def below_trend(evidence: Evidence) -> Iterator[Claim]:
@@ -94,18 +152,6 @@ def below_trend(evidence: Evidence) -> Iterator[Claim]:
         )
 
 
-def identities_cross(evidence: Evidence) -> Iterator[Claim]:
-    """Judge that without pruning the reconstructed face is found in a gallery."""
-    for off in [each for each in evidence.conditions if each.family == "off"]:
-        yield _against_chance(
-            evidence,
-            off,
-            f"{off.label}: a reconstructed face is found in the gallery at least ten times as "
-            "often as by chance.",
-            above=FAR_FROM_CHANCE,
-        )
-
-
 def identities_gone(evidence: Evidence) -> Iterator[Claim]:
     """Judge that where the face's tokens are gone, so is the identity."""
     attacked = {figure.condition for figure in evidence.named(REIDENTIFICATION)}
@@ -118,7 +164,6 @@ def identities_gone(evidence: Evidence) -> Iterator[Claim]:
                 each,
                 f"{each.label}: where no patch on the face crossed, the face is found hardly more "
                 f"often than by chance (less than {NEAR_CHANCE:g} times).",
-                below=NEAR_CHANCE,
                 name=REIDENTIFICATION_GONE,
             )
             continue
@@ -130,44 +175,7 @@ def identities_gone(evidence: Evidence) -> Iterator[Claim]:
             each,
             f"{each.label}: with the face's tokens gone, the face is found hardly more often than "
             f"by chance (less than {NEAR_CHANCE:g} times).",
-            below=NEAR_CHANCE,
         )
-
-
-def membership_falls(evidence: Evidence) -> Iterator[Claim]:
-    """Judge for each query policy whether pruning lowers the AUC of membership inference."""
-    topic = "Membership"
-    halves = [each for each in compared(evidence, "fixed") if each.ratio == 0.5]
-    judged_here = [*halves, *compared(evidence, "dtp")]
-    figures = [f for f in evidence.named(MEMBERSHIP) if f.condition in judged_here]
-    for figure in figures:
-        reference = _unpruned_attack(evidence, figure)
-        setting = dict(figure.setting)
-        query = setting.get("query_policy", "not recorded")
-        attacker = evidence.attacker(figure)
-        attacker = f", {attacker}" if attacker else ""
-        blind = evidence.estimate("attack/membership/blind_auc", figure.condition, **setting)
-        yield judged(
-            topic,
-            f"{figure.condition.label}, query policy {query}{attacker}: pruning lowers the AUC.",
-            difference(figure.measured, reference.measured) if reference else None,
-            "AUC minus the AUC without pruning",
-            below=0.0,
-            needed="the same attack without pruning, on the same seed",
-            remark=f"AUC {with_interval(figure.estimate)}; without the model (blind baseline) "
-            f"{with_interval(blind)}. {_shortness(figure)}".strip(),
-        )
-    if not figures:
-        yield missing(topic, "Pruning lowers the AUC of membership inference.", MEMBERSHIP)
-
-
-def _gain(evidence: Evidence, off: Condition) -> Estimate | None:
-    """Return the stronger attacker's gain over the mean face, paired by image where it is given."""
-    paired = evidence.estimate(FACE_GAIN, off, **strongest(evidence, FACE_GAIN))
-    return paired or difference(
-        evidence.series(FACE_PSNR, off, **strongest(evidence, FACE_PSNR)),
-        evidence.series(FACE_FLOOR, off, **strongest(evidence, FACE_FLOOR)),
-    )
 
 
 def _aware(conditions: list[Condition]) -> list[Condition]:
@@ -175,30 +183,28 @@ def _aware(conditions: list[Condition]) -> list[Condition]:
 
 
 def _against_chance(
-    evidence: Evidence,
-    condition: Condition,
-    statement: str,
-    *,
-    above: float | None = None,
-    below: float | None = None,
-    name: str = REIDENTIFICATION,
+    evidence: Evidence, condition: Condition, statement: str, name: str = REIDENTIFICATION
 ) -> Claim:
-    """Judge top-1 re-identification as a multiple of chance, one in the size of the gallery."""
+    """Judge that a face is found hardly more often than by chance."""
     figure = evidence.figure(name, condition, **strongest(evidence, name))
-    measured = figure.measured if figure else {}
-    chances = {seed: chance(result) for seed, result in measured.items()}
-    known = {seed: 1.0 / value for seed, value in chances.items() if value is not None}
     return judged(
         "Re-identification",
         statement,
-        combine({seed: [(factor, measured[seed])] for seed, factor in known.items()}),
+        multiple_of_chance(figure),
         "Top-1 rate in multiples of chance",
-        above=above,
-        below=below,
+        below=NEAR_CHANCE,
         needed=f"{name} with its chance level for {condition.label}",
         remark=f"Top-1 rate {with_interval(figure.estimate if figure else None)}. "
         f"{_shortness(figure)}".strip(),
     )
+
+
+def multiple_of_chance(figure: Figure | None) -> Estimate | None:
+    """Return a rate as a multiple of what guessing gives, such as one in the size of a gallery."""
+    measured = figure.measured if figure else {}
+    chances = {seed: chance(result) for seed, result in measured.items()}
+    known = {seed: 1.0 / value for seed, value in chances.items() if value is not None}
+    return combine({seed: [(factor, measured[seed])] for seed, factor in known.items()})
 
 
 def chance(result: Result) -> float | None:

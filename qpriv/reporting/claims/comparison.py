@@ -3,20 +3,21 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
+from qpriv.attacks.fora import SUPERVISED
+from qpriv.attacks.reconstruction import FACE, FOUND, FOUND_GONE
 from qpriv.key import AttackSetting, apart
+from qpriv.metrics.sensitivity import TOKENS_KEPT
 from qpriv.result import Result, Scalar
 
 from ..condition import Condition
 from ..estimate import Estimate, Seed, combine
 from ..evidence import Evidence
 
-FACE_PSNR = "attack/fora/psnr_sensitive"
-FACE_GAIN = "attack/fora/gain_over_mean_face"
-FACE_FLOOR = "attack/fora/floor_mean_face"
-FACE_TOKENS = "sensitive_tokens_kept"
-REIDENTIFICATION = "attack/fora/reid_top1"
-REIDENTIFICATION_GONE = "attack/fora/reid_top1_gone"
-MEMBERSHIP = "attack/membership/auc"
+FACE_PSNR = SUPERVISED.figure(FACE.name)
+FACE_FLOOR = SUPERVISED.figure(FACE.baseline)
+FACE_TOKENS = TOKENS_KEPT.name
+REIDENTIFICATION = SUPERVISED.figure(FOUND.name)
+REIDENTIFICATION_GONE = SUPERVISED.figure(FOUND_GONE.name)
 TREND_RATIOS = (0.0, 0.3, 0.5, 0.7, 0.9)
 
 Weights = Callable[[Sequence[float], float], Sequence[float]]

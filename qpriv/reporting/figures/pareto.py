@@ -4,14 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from qpriv.result import Scalar
+from qpriv.key import Scalar
+from qpriv.metrics.answers import ACCURACY
+from qpriv.quantity import Quantity
 
-from ..claims.comparison import FACE_FLOOR, FACE_PSNR, FACE_TOKENS, MEMBERSHIP, strongest
+from ..claims.comparison import strongest
 from ..condition import Condition
 from ..estimate import Estimate
 from ..evidence import Evidence
 from ..numbers import number
-from ..quantities import quantity
+from ..quantities import leaks, quantity
 from .drawing import MARKERS, STAR, blank, group_name, legend, reach
 from .svg import INK, MUTED, SERIES, Picture, inline, style
 
@@ -20,25 +22,17 @@ Point = tuple[Estimate, Estimate]
 
 def pareto_pictures(evidence: Evidence) -> Iterator[Picture]:
     """Yield accuracy against each measure of what leaks."""
-    leaks = (
-        (FACE_PSNR, "Accuracy against face reconstruction", "PSNR in the face box, dB"),
-        (
-            FACE_TOKENS,
-            "Accuracy against surviving face tokens",
-            "share of face tokens that survive",
-        ),
-        (MEMBERSHIP, "Accuracy against membership inference", "AUC of membership inference"),
-    )
-    for name, title, label in leaks:
-        setting = strongest(evidence, name)
-        points = {c: _point(evidence, name, c, setting) for c in evidence.conditions}
+    for own in leaks():
+        title = f"Accuracy against {own.short[0].lower()}{own.short[1:]}"
+        setting = strongest(evidence, own.name)
+        points = {c: _point(evidence, own.name, c, setting) for c in evidence.conditions}
         found = {condition: point for condition, point in points.items() if point}
         if len(found) < 2:
             continue
         with style():
-            canvas, axes = blank(label, "accuracy")
+            canvas, axes = blank(own.axis, "accuracy")
             _draw_rankings(axes, found)
-            _mark_floor(axes, evidence, name)
+            _mark_floors(axes, evidence, own)
             legend(axes)
             best = ", ".join(condition.label for condition in _pareto(found))
             caption = (
@@ -46,8 +40,8 @@ def pareto_pictures(evidence: Evidence) -> Iterator[Picture]:
                 "ratios of one ranking; bars are 95 % intervals. No other policy here is both "
                 f"more accurate and less leaky than: {best}."
             )
-            key = f"pareto-{name.rpartition('/')[2].replace('_', '-')}"
-            svg = inline(canvas, key, title, _describe(found, quantity(name).title))
+            key = f"pareto-{own.name.rpartition('/')[2].replace('_', '-')}"
+            svg = inline(canvas, key, title, _describe(found, own.title))
         yield Picture(key, title, caption, svg)
 
 
@@ -55,7 +49,7 @@ def _point(
     evidence: Evidence, leak: str, condition: Condition, setting: Mapping[str, Scalar]
 ) -> Point | None:
     across = evidence.estimate(leak, condition, **setting)
-    upward = evidence.estimate("accuracy", condition)
+    upward = evidence.estimate(ACCURACY.name, condition)
     return (across, upward) if across and upward else None
 
 
@@ -114,16 +108,15 @@ def _pareto(points: Mapping[Condition, Point]) -> list[Condition]:
     return [condition for condition, point in points.items() if not beaten(point)]
 
 
-def _mark_floor(axes: Axes, evidence: Evidence, name: str) -> None:
+def _mark_floors(axes: Axes, evidence: Evidence, own: Quantity) -> None:
+    """Draw what guessing gives, and what the figure without pruning is held against."""
+    if own.chance is not None:
+        axes.axvline(own.chance, color=MUTED, linestyle=":", linewidth=1.2, label="guessing")
     off = next((c for c in evidence.conditions if c.family == "off"), None)
-    floors = {FACE_PSNR: (FACE_FLOOR, "floor: mean face"), MEMBERSHIP: ("", "guessing")}
-    if name not in floors or off is None:
-        return
-    floor_name, label = floors[name]
-    floor = evidence.estimate(floor_name, off) if floor_name else None
-    at = floor.value if floor else 0.5
-    if floor or not floor_name:
-        axes.axvline(at, color=MUTED, linestyle=":", linewidth=1.2, label=label)
+    floor = evidence.estimate(own.baseline, off) if own.baseline and off else None
+    if floor:
+        label = f"floor: {quantity(own.baseline).short}"
+        axes.axvline(floor.value, color=MUTED, linestyle="-.", linewidth=1.2, label=label)
 
 
 def _describe(points: Mapping[Condition, Point], leak: str) -> str:

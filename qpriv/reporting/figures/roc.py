@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from numpy.typing import NDArray
 
+from qpriv.attacks.membership import METHODS
 from qpriv.curve import Curve
 from qpriv.key import apart
 
@@ -17,13 +18,6 @@ from .svg import INK, MUTED, SERIES, Picture, inline, style
 
 ROC = "attack/membership/roc"
 """The shadow attack's; those of the others are ``lira_roc`` and the like beside it."""
-ATTACKS = {
-    "": "shadow models",
-    "loss_": "loss",
-    "calibrated_": "calibrated loss",
-    "lira_": "LiRA",
-    "rmia_": "RMIA",
-}
 _Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -43,7 +37,7 @@ def roc_pictures(curves: Iterable[Curve]) -> Iterator[Picture]:
         attacker = curve.key.setting.phrase(names)
         if condition in policies and curve.name == ROC:
             by_policy[", ".join(filter(None, (condition.label, attacker)))].append(curve)
-        for prefix, title in ATTACKS.items():
+        for prefix, title in METHODS.items():
             if condition.family == "off" and curve.name == ROC.replace("roc", f"{prefix}roc"):
                 place = condition.label if several else ""
                 by_attack[", ".join(filter(None, (title, attacker, place)))].append(curve)

@@ -2,39 +2,14 @@
 
 from collections.abc import Sequence
 
-from qpriv.result import Scalar
+from qpriv.attacks.document_halves import QUANTITIES as SCORES
+from qpriv.attacks.document_memory import CHANGES, PRIVACY, SIZES, UTILITY
+from qpriv.key import Scalar
+from qpriv.quantity import Quantity
 
 from ..evidence import Evidence, Figure
-from ..quantities import Quantity
 from .table import Table, build_row, build_table, table_key
 
-_SIZES = (
-    Quantity("anls", "ANLS", "how well it answers about whole pages"),
-    Quantity("extraction/extractable", "E", "canaries it says on pages without them"),
-    Quantity("extraction/generalised", "G", "canaries that f_G says, which never saw them"),
-    Quantity("extraction/generalised_pii", "Personal in G"),
-    Quantity("extraction/memorised", "M = E - G", "canaries it has memorised"),
-    Quantity("extraction/memorised_pii", "Personal in M"),
-    Quantity("extraction/memorised_unique_pii", "Unique and personal in M"),
-)
-_CHANGES = (
-    Quantity("anls_change", "Change of ANLS", "question by question"),
-    Quantity("extraction/memorised_change", "Change of M", "canary by canary"),
-)
-_UTILITY = (
-    Quantity("extraction/false_abstention", "False abstentions", "of questions with an answer"),
-    Quantity("exact_match", "Exact match"),
-    Quantity("extraction/whole_page", "Canaries said on whole pages"),
-)
-_PRIVACY = (
-    Quantity("privacy/epsilon", "Epsilon", "of a document"),
-    Quantity("privacy/noise", "Noise", "over the clipping norm"),
-)
-_SCORES = (
-    Quantity("extraction/memorisation", "Memorisation", "mean over canaries"),
-    Quantity("extraction/simplicity", "Simplicity", "mean over canaries"),
-    Quantity("extraction/memorised_for_certain", "Memorised for certain", "after all tests"),
-)
 _SPLIT_BY = (
     ("kind", "extraction/memorised", "M by kind of information"),
     ("repetition", "extraction/memorised", "M by repetitions in training"),
@@ -50,10 +25,10 @@ def document_tables(evidence: Evidence, dataset: str) -> list[Table]:
     """Return the tables of document models that have rows; none without such models."""
     where = f" ({dataset})" if dataset else ""
     plain = (
-        ("sizes", f"Answers that come out of erased pages{where}", _SIZES),
-        ("changes", f"What a defence changes{where}", _CHANGES),
-        ("document-utility", f"Refusals and exact matches{where}", _UTILITY),
-        ("document-privacy", f"Differential privacy of documents{where}", _PRIVACY),
+        ("sizes", f"Answers that come out of erased pages{where}", SIZES),
+        ("changes", f"What a defence changes{where}", CHANGES),
+        ("document-utility", f"Refusals and exact matches{where}", UTILITY),
+        ("document-privacy", f"Differential privacy of documents{where}", PRIVACY),
     )
     if not any(figure.name.startswith("extraction/") for figure in evidence.figures):
         return []
@@ -92,7 +67,9 @@ def _split(evidence: Evidence, key: str, caption: str, name: str, part: str) -> 
         own = {dict(f.setting)[part]: f for f in figures if f.condition == condition}
         if own:
             rows.append(build_row(condition.label, "", (), [own.get(value) for value in values]))
-    columns = tuple(Quantity(f"{name} {value}", str(value)) for value in values)
+    columns = tuple(
+        Quantity(name=f"{name} {value}", title=str(value), meaning="") for value in values
+    )
     return build_table(key, caption, "Model", columns, rows)
 
 
@@ -100,16 +77,16 @@ def _scores(evidence: Evidence, key: str) -> Table:
     """Return the scores of canaries over halves: a row for erased and one for whole pages."""
     rows = []
     for condition in evidence.conditions:
-        own = [f for each in _SCORES for f in evidence.named(each.name) if f.condition == condition]
+        own = [f for each in SCORES for f in evidence.named(each.name) if f.condition == condition]
         for page in sorted(
             {str(dict(f.setting)["page"]) for f in own if "page" in dict(f.setting)}
         ):
             here = [f for f in own if dict(f.setting).get("page") == page]
-            cells = [next((f for f in here if f.name == each.name), None) for each in _SCORES]
+            cells = [next((f for f in here if f.name == each.name), None) for each in SCORES]
             splits = {dict(f.setting).get("splits") for f in here}
             told = [f"{page} pages", *(f"{number} trainings" for number in splits)]
             rows.append(build_row(condition.label, "", told, cells))
-    return build_table(key, "Canaries over trainings on halves of them", "Model", _SCORES, rows)
+    return build_table(key, "Canaries over trainings on halves of them", "Model", SCORES, rows)
 
 
 def _whole(figure: Figure) -> bool:

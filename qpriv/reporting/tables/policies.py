@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
+from qpriv.quantity import Quantity
+
 from ..claims import alpha_sweeps
 from ..condition import Condition
 from ..evidence import Evidence
-from ..quantities import PARADIGM_QUANTITIES, POLICY_QUANTITIES, Quantity, quantity
+from ..quantities import PARADIGM_QUANTITIES, POLICY_QUANTITIES, quantity
 from .table import Table, build_row, build_table, settings_of, table_key
 
 
@@ -70,7 +72,7 @@ def other_table(evidence: Evidence, tables: Iterable[Table]) -> Table | None:
     ]
     if not rows:
         return None
-    value = (Quantity("value", "Value"),)
+    value = (Quantity(name="value", title="Value", meaning=""),)
     return build_table("others", "Other figures of the runs", "Figure", value, rows)
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from qpriv.key import Scalar
+from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 from ..claims.attacks import chance
 from ..evidence import Figure, Identity
 from ..numbers import MISSING, basis, interval, number
-from ..quantities import Quantity
 
 _SHORT = "short attacker"
 

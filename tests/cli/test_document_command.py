@@ -8,7 +8,7 @@ from qpriv.attacks.document_outcome import read_outcome
 from qpriv.result import read_results
 
 SHORT = ["--config", "documents/run.yaml", "--recipe.epochs", "1"]
-SHORT += ["--num_base", "2", "--num_eval", "2", "--num_canaries", "{1: 1}"]
+SHORT += ["--num_base", "2", "--num_eval", "2", "--num_canaries", "{1: 2}"]
 
 
 def train(folder, *more):

@@ -61,7 +61,7 @@ MISTAKES = {
     "data action unknown": (["data", "chek"], "chek"),
     "report of nothing": (["report"], "runs"),
     "study of nothing": (["study"], "--config"),
-    "study option unknown": (["study", "documents", "--epoch=1"], "did you mean epochs"),
+    "study option unknown": (["study", "--config=study/demo.yaml", "--job=1"], "did you mean jobs"),
     "comparison with itself alone": (["compare", "runs"], "B"),
     "comparison with a missing run": (["compare", "runs/gone", "runs/gone"], "runs/gone"),
     "plan of a teacher": (["plan", "--config=tiny/student.yaml"], "plan of PruningStudent"),

@@ -247,5 +247,5 @@ def _minutes_done(cell: Cell) -> float | None:
 
 def _describe(study: Study, cell: Cell) -> None:
     """Write what a report must know of the run beside its results."""
-    record = CellRecord(study=study.name, stage=cell.stage, tags=cell.tags)
+    record = CellRecord(study=study.name, stage=cell.name, tags=cell.tags)
     write_whole(cell.folder / "cell.json", msgspec.json.encode(record))

@@ -36,7 +36,7 @@ ATTACKS = (
         quantities=aside(QUANTITIES, "auc", "tpr_at_1_fpr"),
         rows=(
             Row(
-                what="document membership, `qpriv study documents`",
+                what="document membership, `qpriv documents train`",
                 who="whoever holds the model; no",
                 holds="pages and questions of the documents in question",
                 knows="not applicable",

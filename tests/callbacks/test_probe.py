@@ -217,7 +217,7 @@ def test_module_or_data_that_cannot_be_attacked_is_refused_before_training(
     tmp_path: Path,
 ) -> None:
     trainer = L.Trainer(default_root_dir=tmp_path, logger=False)
-    with pytest.raises(ConfigError, match="no model, policy"):
+    with pytest.raises(ConfigError, match="no model, encode, policy"):
         Counter().on_fit_start(trainer, L.LightningModule())
     trainer.datamodule = L.LightningDataModule()
     with pytest.raises(ConfigError, match="members, nonmembers"):

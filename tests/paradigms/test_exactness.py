@@ -67,8 +67,8 @@ def test_one_client_is_centralised_training_bit_for_bit(
     """Loss, every gradient (clipped by one counted number) and weights, with checkpointing."""
     plain = runs.begin
 
-    def begin(*given: object) -> runs.Run:
-        run = plain(*given)  # type: ignore[arg-type]
+    def begin(*given: object, **named: object) -> runs.Run:
+        run = plain(*given, **named)  # type: ignore[arg-type]
         run.model.stock.set_attn_implementation(implementation)
         run.model.stock.activation_checkpointing_enable({"use_reentrant": False})
         return run

@@ -6,6 +6,8 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.utilities import rank_zero_warn
 
+from callbacks.endings import is_over
+
 SHARE = 0.1
 """Largest share of a run's computing time that its page may take."""
 
@@ -24,26 +26,29 @@ class LiveReport(L.Callback):
     def __init__(self, folder: Path, cost: float = 2.0) -> None:
         self.folder, self._cost = folder, cost
         self._written = time.process_time()
+        self._unfinished = False
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Show what was measured so far."""
         done, planned = trainer.current_epoch + 1, trainer.max_epochs or -1
         of_all = f" of {planned}" if planned > 0 else ""
-        if done != planned:
+        if not is_over(trainer):
             self._write(trainer, f"training goes on after epoch {done}{of_all}: reload for more")
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Show all of it."""
+        """Show all of it; a page that says that training goes on does not stay."""
         self._write(trainer, "")
 
     def _write(self, trainer: L.Trainer, note: str) -> None:
         started = time.process_time()
-        if not trainer.is_global_zero or self._cost > SHARE * (started - self._written):
+        dear = self._cost > SHARE * (started - self._written)
+        if not trainer.is_global_zero or (dear and (note or not self._unfinished)):
             return
         from qpriv.reporting import write_page  # costs the start of every run a second
 
         try:
             write_page(self.folder, note)
+            self._unfinished = bool(note)
         except Exception as error:  # a page must not end the training it tells about
             rank_zero_warn(f"no report for now: {type(error).__name__}: {error}")
         self._written = time.process_time()

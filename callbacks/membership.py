@@ -1,6 +1,7 @@
 """`MembershipProbe`: at epoch ends, tell the victim's training samples from others by asking it."""
 
 import hashlib
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -45,6 +46,9 @@ ATTACKS = {
 ALARMS = tuple(np.geomspace(1e-3, 1, 31).round(6).tolist())
 """False positive rates at which curves are kept, the same in every run."""
 
+PLACES = 9
+"""Decimal places to which passes through a training set are told apart."""
+
 STRONG_SHADOWS = 4
 """With fewer shadow models than this a figure is marked as a short attacker's."""
 
@@ -83,8 +87,9 @@ class MembershipProbe(Probe):
     """Shadow models, two thresholds, LiRA and RMIA, beside a baseline that never asks.
 
     Shadow models have the victim's recipe, policy and set size and are trained once, whatever the
-    number of query policies; after each of their epochs that counts they answer the questions
-    that the victim will be asked after that epoch.
+    number of query policies; whenever they have gone through their samples as often as the victim
+    has when it is asked, they answer the same questions. Where the training ends before its plan,
+    in time or by a callback, they are trained anew, as long as the victim was.
     Figures are ``attack/membership/<name>`` with the names of `attack_report`; those of the
     shadow attack have no prefix, the others ``loss_``, ``calibrated_``, ``lira_`` and ``rmia_``;
     ``blind_auc`` is the baseline. Where its interval lies above 0.5 every figure says so in its
@@ -196,7 +201,7 @@ class MembershipProbe(Probe):
 
     def _train_shadow(self, number: int, visit: Visit) -> None:
         path = self._shadow_path(number, visit)
-        if path.exists() or (number >= 2 and time.monotonic() > visit.deadline):
+        if _asked(path, visit) or (number >= 2 and time.monotonic() > visit.deadline):
             return
         population = visit.data.population()
         seed = item_seed(visit.victim.seed, self.seed, "shadow", number)
@@ -206,7 +211,7 @@ class MembershipProbe(Probe):
             draw_shadow_set(population, visit.data.members(), seed),
             self._candidates(visit.data).asked,
             self.query_policies,
-            self._epochs(visit),
+            self._due(visit, begun=path.exists()),
             seed,
         )
         write_whole(path, shadow.to_bytes())
@@ -216,19 +221,25 @@ class MembershipProbe(Probe):
         victim, data = visit.victim, visit.data
         keys = [sample.key for sample in (*data.members(), *self._candidates(data).asked)]
         shared = (victim.recipe, victim.policy.label, victim.model.backbone, victim.seed, keys)
-        asked = self.query_policies, self._epochs(visit)
-        digest = hashlib.sha256(repr((shared, asked)).encode()).hexdigest()[:10]
+        digest = hashlib.sha256(repr((shared, self.query_policies)).encode()).hexdigest()[:10]
         return visit.folder / f"shadows-{digest}" / f"shadow={number}.npz"
 
-    def _epochs(self, visit: Visit) -> list[int]:
-        """Return after which of a shadow's epochs it is asked: those after which the victim is."""
-        total = visit.victim.recipe.epochs
-        due = {e for e in range(total) if (e + 1) % self.every_n_epochs == 0 or e + 1 == total}
-        return sorted(due | {_shadow_epoch(visit)})
+    def _due(self, visit: Visit, *, begun: bool) -> list[float]:
+        """Return after how many passes a shadow is asked: whenever the victim is planned to be.
+
+        Where nothing is planned any more there is only this time: the training is over, or has no
+        planned end, or goes otherwise than planned, as one that was begun was not asked now.
+        """
+        planned = visit.victim.recipe.epochs
+        if begun or not visit.goes_on or not math.isfinite(planned):
+            return [_passes(visit)]
+        every = self.every_n_epochs * visit.passes / (visit.epoch + 1)
+        due = {round(n * every, PLACES) for n in range(1, math.ceil(planned / every))}
+        return sorted(due | {round(planned, PLACES), _passes(visit)})
 
     def _shadows(self, visit: Visit) -> list[Shadow]:
         paths = [self._shadow_path(number, visit) for number in range(self.shadows)]
-        return [Shadow.from_bytes(path.read_bytes()) for path in paths if path.exists()]
+        return [Shadow.from_bytes(path.read_bytes()) for path in paths if _asked(path, visit)]
 
     def _signals(
         self, visit: Visit, candidates: Candidates, shadows: Sequence[Shadow], query: QueryPolicy
@@ -240,7 +251,7 @@ class MembershipProbe(Probe):
         asked = [*candidates.members, *candidates.nonmembers]
         return ShadowSignals(
             access.score(asked),
-            tuple(shadow.replies[query, _shadow_epoch(visit)] for shadow in shadows),
+            tuple(shadow.replies[query, _passes(visit)] for shadow in shadows),
             np.stack([shadow.inside for shadow in shadows]),
         )
 
@@ -281,6 +292,11 @@ class MembershipProbe(Probe):
         )
 
 
-def _shadow_epoch(visit: Visit) -> int:
-    """Return the epoch of a shadow model that is held against the victim's."""
-    return min(visit.epoch, visit.victim.recipe.epochs - 1)
+def _passes(visit: Visit) -> float:
+    """Return after how many passes shadow models are held against the victim."""
+    return round(visit.passes, PLACES)
+
+
+def _asked(path: Path, visit: Visit) -> bool:
+    """Return whether a shadow model is there that was asked when the victim is."""
+    return path.exists() and Shadow.from_bytes(path.read_bytes()).was_asked(_passes(visit))

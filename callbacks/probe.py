@@ -12,6 +12,7 @@ import lightning as L
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from PIL.Image import Image
 
+from callbacks.endings import is_over, last_epoch, log_last, passes
 from callbacks.isolation import isolated, item_seed
 from callbacks.journal import Journal, content_digest
 from callbacks.media import save_picture
@@ -47,6 +48,8 @@ class Visit:
         folder: Where this probe keeps what it needs again in later epochs.
         seed: Seed of the item at work; random numbers are already seeded with it.
         deadline: `time.monotonic` at which the probe's time is up.
+        trained: How often the victim has gone through its training set; None is once an epoch.
+        goes_on: Whether the training goes on afterwards, as far as is known.
     """
 
     module: L.LightningModule
@@ -56,12 +59,18 @@ class Visit:
     folder: Path
     seed: int = 0
     deadline: float = float("inf")
+    trained: float | None = None
+    goes_on: bool = False
+
+    @property
+    def passes(self) -> float:
+        """Return how often the victim has gone through its training set, whole or not."""
+        return float(self.epoch + 1) if self.trained is None else self.trained
 
     @property
     def victim(self) -> Victim:
         """Return the module by what an attack may know of it."""
-        assert isinstance(self.module, Victim)
-        return self.module
+        return cast(Victim, self.module)  # `Probe.require` has seen to it
 
     def observe(self, samples: Sequence[VQASample], cut: int, *, draw: int = 0) -> Observation:
         """Return what the receiver at a cut of the victim reads of some samples.
@@ -119,7 +128,8 @@ class Probe(L.Callback, ABC):
     stands in the ``setting`` of the results that `measure` returns.
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one in any case.
+        every_n_epochs: Measure after every n-th epoch, and after the last one in any case, however
+            the training ends: by epochs, steps, time, or because it was told to stop.
         max_samples: Use at most this many samples of each list; None for all.
         seed: Seed of the attack, beside the victim's.
         max_seconds: The attack stops training when this time is over and says so.
@@ -226,25 +236,63 @@ class Probe(L.Callback, ABC):
         """Measure an epoch that ended without a validation."""
         self._run_in_fit(trainer, pl_module, trainer.current_epoch)
 
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Measure the last epoch where only what came after its end has made it the last."""
+        self._run_last(trainer, pl_module)
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Measure the last epoch of a run that was killed meanwhile, and has nothing to train."""
+        if 0 <= last_epoch(trainer) not in self._epochs_done:
+            pl_module.to(trainer.strategy.root_device)  # the trainer has let it go
+            self._run_last(trainer, pl_module)
+            pl_module.cpu()
+
     def _run_in_fit(self, trainer: L.Trainer, module: L.LightningModule, epoch: int) -> None:
-        last = epoch + 1 == trainer.max_epochs
-        due = (epoch + 1) % self.every_n_epochs == 0 or last
-        if epoch < 0 or not due or epoch in self._epochs_done:
-            return
+        over = is_over(trainer)
+        if over or (epoch + 1) % self.every_n_epochs == 0:
+            metrics = self._run_epoch(trainer, module, epoch, goes_on=not over)
+            module.log_dict(metrics, batch_size=1, add_dataloader_idx=False)
+
+    def _run_last(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        epoch = last_epoch(trainer)
+        if metrics := self._run_epoch(trainer, module, epoch, goes_on=False):
+            log_last(trainer, metrics, epoch)
+
+    def _run_epoch(
+        self, trainer: L.Trainer, module: L.LightningModule, epoch: int, *, goes_on: bool
+    ) -> dict[str, float]:
+        """Return the metrics of an epoch; none where it is measured already."""
+        if epoch < 0 or epoch in self._epochs_done:
+            return {}
         data = cast(AttackData, _datamodule(trainer))  # required when the fit started
+        folder, trained = Path(trainer.default_root_dir), passes(trainer)
         with stoppable(trainer):
-            results = self.run_once(module, data, Path(trainer.default_root_dir), epoch)
-        module.log_dict(self.metrics(results), batch_size=1, add_dataloader_idx=False)
+            results = self.run_once(module, data, folder, epoch, trained, goes_on)
         self._epochs_done.add(epoch)
+        return self.metrics(results)
 
     # -- how
 
     def run_once(
-        self, module: L.LightningModule, data: AttackData, run_folder: Path, epoch: int
+        self,
+        module: L.LightningModule,
+        data: AttackData,
+        run_folder: Path,
+        epoch: int,
+        trained: float | None = None,
+        goes_on: bool = False,
     ) -> list[Result]:
         """Measure the module as it is and append the figures to the run's ``results.jsonl``.
 
         Every rank of a distributed run must call it, and every rank gets all results.
+
+        Args:
+            module: The victim.
+            data: The attackers' data.
+            run_folder: The run's folder.
+            epoch: Epoch that the weights are of, from 0; -1 before training.
+            trained: How often they have seen the training set; None is once an epoch.
+            goes_on: Whether the training goes on afterwards.
 
         Raises:
             ProbeError: If an item failed and ``on_error`` is ``stop``.
@@ -254,7 +302,14 @@ class Probe(L.Callback, ABC):
         rank_zero_info(f"{self.name}: epoch {epoch}, policy {describe(module)['policy']}: starts")
         journal = Journal(run_folder, self.state_key, epoch, module)
         visit = Visit(
-            module, data, epoch, run_folder, journal.folder, deadline=started + self.max_seconds
+            module,
+            data,
+            epoch,
+            run_folder,
+            journal.folder,
+            deadline=started + self.max_seconds,
+            trained=trained,
+            goes_on=goes_on,
         )
         outcomes = _told_apart(self._work(visit, journal))
         results = [result for outcome in outcomes for result in outcome.results]

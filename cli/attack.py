@@ -7,6 +7,7 @@ import lightning as L
 
 from callbacks import Probe
 from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.endings import passes_of
 from qpriv.attacks.victim import AttackData
 from qpriv.errors import ConfigError
 
@@ -49,9 +50,11 @@ class AttackTrainer(L.Trainer):
             verbose=False,
             weights_only=weights_only,
         )
-        epoch = -1  # before training
+        epoch, trained = -1, None  # before training
         if ckpt_path is not None:
-            epoch = int(AtomicCheckpointIO().load_checkpoint(ckpt_path, "cpu")["epoch"])
+            checkpoint = AtomicCheckpointIO().load_checkpoint(ckpt_path, "cpu")
+            epoch, trained = int(checkpoint["epoch"]), passes_of(checkpoint)
         for probe in probes:
             # the probe itself checks what the data module offers
-            probe.run_once(model, cast(AttackData, datamodule), Path(self.default_root_dir), epoch)
+            data, folder = cast(AttackData, datamodule), Path(self.default_root_dir)
+            probe.run_once(model, data, folder, epoch, trained)

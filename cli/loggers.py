@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 class JsonLogger(Logger):
     """Appends every step's figures to ``metrics.jsonl``: the source of truth of a run.
 
+    A line that an earlier process of the run has written is not written twice.
+
     Args:
         folder: The run folder.
     """
@@ -29,6 +32,7 @@ class JsonLogger(Logger):
     def __init__(self, folder: str | Path) -> None:
         super().__init__()
         self.folder = Path(folder)
+        self._before: set[str] | None = None
 
     @property
     def name(self) -> str:
@@ -55,12 +59,17 @@ class JsonLogger(Logger):
         """Append a line."""
         self.folder.mkdir(parents=True, exist_ok=True)
         values = dict(metrics)
-        line = {"epoch": int(values.pop("epoch", 0)), "step": step, **values}
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        line = json.dumps({"epoch": int(values.pop("epoch", 0)), "step": step, **values})
+        path = self.folder / "metrics.jsonl"
+        if self._before is None:
+            self.rewind(math.inf)  # what a killed process left behind
+            self._before = set(path.read_text().splitlines()) if path.is_file() else set()
+        if line not in self._before:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
 
     @rank_zero_only
-    def rewind(self, step: int) -> None:
+    def rewind(self, step: float) -> None:
         """Drop the lines from a step on: a resumed run writes them again."""
         path = self.folder / "metrics.jsonl"
         if not path.is_file():
@@ -68,6 +77,7 @@ class JsonLogger(Logger):
         # a line without its newline is what a killed run leaves behind
         lines = [line for line in path.read_text().splitlines(keepends=True) if line[-1] == "\n"]
         kept = [line for line in lines if (json.loads(line)["step"] or 0) < step]
+        self._before = None
         write_whole(path, "".join(kept).encode())
 
 

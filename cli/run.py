@@ -10,7 +10,10 @@ import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loops.fit_loop import RestartStage, _FitLoop
+from lightning.pytorch.loops.loop import _Loop
 
+from callbacks.endings import Ending
 from callbacks.export import Export
 from callbacks.live_report import LiveReport
 from callbacks.run_checkpoint import RunCheckpoint
@@ -52,9 +55,16 @@ def standard_callbacks(
         mode=module.monitor_mode if isinstance(module, TrainedOnly) else "min",
         enable_version_counter=False,
     )
-    # apart from `best`: a checkpoint callback writes its `last` only when it has a new best
-    last = RunCheckpoint(folder / LAST.parent, filename=LAST.stem, enable_version_counter=False)
-    always = [StepSeed(), ResumeRun(folder), Export(str(folder)), LiveReport(folder), best, last]
+    # apart from `best`: a checkpoint callback writes its `last` only when it has a new best, and
+    # after a validation where not every epoch ends with one
+    last = RunCheckpoint(
+        folder / LAST.parent,
+        filename=LAST.stem,
+        save_on_train_epoch_end=True,
+        enable_version_counter=False,
+    )
+    always: list[L.Callback] = [StepSeed(), ResumeRun(folder), Ending(), Export(str(folder))]
+    always += [LiveReport(folder), best, last]
     minutes = options.checkpoint_minutes
     return always if minutes is None else [*always, TimedCheckpoint(folder / LAST, minutes)]
 
@@ -71,6 +81,7 @@ class ResumeRun(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Drop the lines from the resumed step on: all, where a run died before its first checkpoint."""
+        _begin_epoch(trainer.fit_loop)
         if not trainer.is_global_zero:
             return
         for logger in trainer.loggers:
@@ -88,6 +99,17 @@ class ResumeRun(L.Callback):
                 if result.epoch is None or result.epoch < trainer.current_epoch
             ]
             write_whole(path, b"".join(line + b"\n" for line in kept))
+
+
+def _begin_epoch(loop: _FitLoop) -> None:
+    """Let a fit that was saved at an epoch's end go on with the next one.
+
+    Under ``max_steps`` a trainer ends that epoch once more, and counts it twice.
+    """
+    if loop.restarted_on_epoch_end:
+        loop.epoch_progress.increment_completed()
+        loop._restart_stage = RestartStage.RESUMED_ON_EPOCH_END
+        _Loop.restarting.fset(loop, False)  # type: ignore[attr-defined]
 
 
 class SaveRunConfig(SaveConfigCallback):

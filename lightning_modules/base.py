@@ -106,22 +106,29 @@ class TrainedOnly(L.LightningModule):
         check_names(self.trained(), checkpoint["state_dict"])
         self._weights_epoch = int(checkpoint.get("epoch", -1))
 
+    @property
+    def planned_steps(self) -> float:
+        """Return how many steps this fit is planned to take, ``inf`` where it has no planned end."""
+        steps = self.trainer.estimated_stepping_batches
+        return float("inf") if steps == -1 else steps  # of a loader without a length
+
     def scheduled(
         self, schedule: Schedule, warmup: float, optimizer: torch.optim.Optimizer
     ) -> OptimizerLRSchedulerConfig:
         """Return an optimiser with its schedule over all steps of this fit.
 
         Raises:
-            ConfigError: If the schedule needs an end and the fit has none.
+            ConfigError: If the schedule or its warm-up needs an end and the fit has none.
         """
-        steps = self.trainer.estimated_stepping_batches
-        if steps == float("inf"):
+        steps = self.planned_steps
+        if steps == float("inf") and (schedule != "constant" or warmup):
+            needs = f"schedule {schedule}" if schedule != "constant" else f"warm-up of {warmup:.0%}"
             raise ConfigError(
-                f"schedule {schedule} needs to know the number of steps",
+                f"a {needs} needs to know the number of steps",
                 where="--trainer.max_epochs",
-                remedy="give max_epochs or max_steps",
+                remedy="give max_epochs or max_steps, or choose a constant schedule, warmup 0",
             )
-        scheduler = warmed_up(optimizer, schedule, warmup, int(steps))
+        scheduler = warmed_up(optimizer, schedule, warmup, steps)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},

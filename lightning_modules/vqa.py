@@ -33,6 +33,7 @@ from .evaluation import EvaluatedVQA
 from .structure import check_needs, check_policy, check_split, choose_cuts, read_shape
 
 _PARADIGM = "qpriv_paradigm"
+_PLANNED = "qpriv_planned_passes"
 
 
 class VQAModule(EvaluatedVQA):
@@ -128,6 +129,7 @@ class VQAModule(EvaluatedVQA):
         self._feature_cache = feature_cache
         self._dtype: DType = dtype
         self._quantization: Quantization = quantization
+        self._passes: float | None = None
         shape = read_shape(backbone)
         self.policy: PruningPolicy = policy or NoPruning()
         check_policy(self.policy, shape)
@@ -169,12 +171,13 @@ class VQAModule(EvaluatedVQA):
 
     @property
     def recipe(self) -> LoraRecipe:
-        """Return the recipe, with the epochs and the batch size of the trainer's run."""
+        """Return the recipe, with the batch size and the passes that the fit is planned over."""
         batch_size = self._of_data("batch_size", self._recipe.batch_size)
+        planned = max(1, self.trainer.max_epochs or 1) if self._passes is None else self._passes
         return replace(
             self._recipe,
             batch_size=batch_size * self.data_replicas,
-            epochs=max(1, self.trainer.max_epochs or 1),
+            epochs=planned,
         )
 
     @property
@@ -185,7 +188,11 @@ class VQAModule(EvaluatedVQA):
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Return the paradigm's optimiser, and the schedule."""
         optimizer = self.paradigm.optimizer(self.model, self._recipe)
-        return self.scheduled(self._recipe.schedule, self._recipe.warmup, optimizer)
+        scheduled = self.scheduled(self._recipe.schedule, self._recipe.warmup, optimizer)
+        self.trainer.fit_loop.setup_data()  # once; endless fits have not needed the loader so far
+        loader = cast(ResumableLoader[Any], self.trainer.train_dataloader)
+        self._passes = self.planned_steps / len(loader)
+        return scheduled
 
     def on_train_start(self) -> None:
         """Train the decoder's adapters; the encoders stay in evaluation mode."""
@@ -223,6 +230,7 @@ class VQAModule(EvaluatedVQA):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what was trained, and where the parties stand."""
         super().on_save_checkpoint(checkpoint)
+        checkpoint[_PLANNED] = self._passes
         checkpoint[_PARADIGM] = {"label": self.paradigm.label, **self.paradigm.state()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -239,6 +247,7 @@ class VQAModule(EvaluatedVQA):
                 remedy="give the paradigm it was trained with",
             )
         super().on_load_checkpoint(checkpoint)
+        self._passes = checkpoint.get(_PLANNED)
         self.paradigm.load_state(state)
 
     def frozen_identity(self) -> Mapping[str, str]:

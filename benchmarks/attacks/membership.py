@@ -58,21 +58,23 @@ def shadow_pair(policy: PruningPolicy, shadows: int) -> Pair[Floats]:
         with tempfile.TemporaryDirectory() as folder:
             victim = Shared(model, policy, FeatureCache(model, Path(folder)), recipe)
             told = [
-                train_shadow(victim, samples, order[:TRAINED].tolist(), asked, QUERIES, {0}, n)
+                train_shadow(victim, samples, order[:TRAINED].tolist(), asked, QUERIES, {1.0}, n)
                 for n, order in enumerate(draws)
             ]
-        return np.stack([shadow.replies["same", 0].log_prob for shadow in told])
+        return np.stack([shadow.replies["same", 1.0].log_prob for shadow in told])
 
     def plain() -> Floats:
         told: list[Floats] = []
         for number, order in enumerate(draws):
 
-            def ask(_: int, seed: int = number) -> None:
+            def ask(step: int, seed: int = number) -> None:
+                if step < recipe.steps(TRAINED):
+                    return
                 each = [QueryAccess(model, policy, q, seed=seed).score(asked) for q in QUERIES]
                 told.append(each[0].log_prob)
 
             chosen = [samples[row] for row in order[:TRAINED].tolist()]
-            fine_tune(model, chosen, policy, recipe, number, on_epoch_end=ask)
+            fine_tune(model, chosen, policy, recipe, number, on_step=ask)
         return np.stack(told)
 
     return Pair(

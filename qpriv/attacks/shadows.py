@@ -1,7 +1,7 @@
 """Shadow models: victims of the attacker's own, of which it knows what they were trained on."""
 
 import io
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,15 +18,20 @@ from .victim import Victim
 
 @dataclass(frozen=True)
 class Shadow:
-    """What one shadow model said, through each query policy, after those of its epochs that count.
+    """What one shadow model said, through each query policy, as often as it was asked.
 
     Args:
         inside: Which of the ``n`` samples asked about it was trained on.
-        replies: Its replies about all of them, by query policy and epoch.
+        replies: Its replies about all of them, by query policy and by how often it had then gone
+            through its training set.
     """
 
     inside: NDArray[np.bool_]
-    replies: Mapping[tuple[QueryPolicy, int], Replies]
+    replies: Mapping[tuple[QueryPolicy, float], Replies]
+
+    def was_asked(self, passes: float) -> bool:
+        """Return whether it was asked after so many passes."""
+        return any(passes == known for _, known in self.replies)
 
     def to_bytes(self) -> bytes:
         """Return the shadow as the content of an ``.npz`` file."""
@@ -35,7 +40,7 @@ class Shadow:
             buffer,
             inside=self.inside,
             policies=np.asarray([policy for policy, _ in self.replies]),
-            epochs=np.asarray([epoch for _, epoch in self.replies]),
+            passes=np.asarray([passes for _, passes in self.replies]),
             columns=np.stack([np.stack(replies.columns()) for replies in self.replies.values()]),
         )
         return buffer.getvalue()
@@ -44,7 +49,7 @@ class Shadow:
     def from_bytes(cls, content: bytes) -> Self:
         """Return what `to_bytes` wrote."""
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            keys = zip(arrays["policies"].tolist(), arrays["epochs"].tolist(), strict=True)
+            keys = zip(arrays["policies"].tolist(), arrays["passes"].tolist(), strict=True)
             replies = [Replies(*columns) for columns in arrays["columns"]]
             return cls(arrays["inside"], dict(zip(keys, replies, strict=True)))
 
@@ -55,7 +60,7 @@ def train_shadow(
     trained_on: Sequence[int],
     asked: Sequence[VQASample],
     query_policies: Sequence[QueryPolicy],
-    epochs: Container[int],
+    asked_after: Collection[float],
     seed: int,
 ) -> Shadow:
     """Fine-tune a shadow model by the victim's recipe and ask it what the victim is asked.
@@ -71,7 +76,8 @@ def train_shadow(
         trained_on: Rows of the population to train on.
         asked: Samples to ask about.
         query_policies: Which tokens a query keeps; every question is asked through each.
-        epochs: After which epochs it is asked, counted from 0.
+        asked_after: After how many passes through its samples it is asked, whole or not; training
+            ends with the last of these, and the schedule is the one that the recipe plans.
         seed: Seed of adapter, order and queries.
     """
     asked_as = distinct(victim.policy, query_policies)
@@ -80,12 +86,16 @@ def train_shadow(
         for policy in dict.fromkeys(asked_as.values())
     }
     chosen = [population[row] for row in trained_on]
-    replies: dict[tuple[QueryPolicy, int], Replies] = {}
+    of_a_pass = victim.recipe.steps_of_pass(len(chosen))
+    # a victim that has taken a step is held against a shadow that has
+    due = {passes: max(passes > 0, round(passes * of_a_pass)) for passes in asked_after}
+    replies: dict[tuple[QueryPolicy, float], Replies] = {}
 
-    def ask(epoch: int) -> None:
-        if epoch in epochs:
-            told = {policy: access.score(asked) for policy, access in accesses.items()}
-            replies.update({(query, epoch): told[own] for query, own in asked_as.items()})
+    def ask(step: int) -> None:
+        now = [passes for passes, due_step in due.items() if due_step == step]
+        told = {policy: access.score(asked) for policy, access in accesses.items() if now}
+        for passes in now:
+            replies.update({(query, passes): told[own] for query, own in asked_as.items()})
 
     with fused_lora(victim.model):
         fine_tune(
@@ -94,8 +104,9 @@ def train_shadow(
             victim.policy,
             victim.recipe,
             seed,
-            on_epoch_end=ask,
+            on_step=ask,
             encode=victim.encode,
+            steps=max(due.values()),
         )
     keys = {sample.key for sample in chosen}
     return Shadow(np.asarray([sample.key in keys for sample in asked]), replies)

@@ -1,7 +1,9 @@
 """Centralised training: one trainer holds all data; this is the step every paradigm starts from."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import torch
@@ -19,7 +21,7 @@ from qpriv.pruning.policy import PruningPolicy
 
 from .adapter import fresh_adapter
 from .clipping import scale_gradients, square_norm
-from .recipe import LoraRecipe
+from .recipe import LoraRecipe, require
 from .seeding import preserved_random, seed_step
 
 
@@ -121,14 +123,15 @@ def fine_tune(
     policy: PruningPolicy,
     recipe: LoraRecipe,
     seed: int,
-    on_epoch_end: Callable[[int], None] | None = None,
+    on_step: Callable[[int], None] | None = None,
     encode: Encode | None = None,
+    steps: int | None = None,
 ) -> dict[str, Tensor]:
     """Train a fresh LoRA adapter, exactly as a `Trainer` fits a `VQAModule` of this recipe.
 
     Same draw of the adapter, batch order, random numbers, loss and schedule: a shadow model
     differs from its victim in the data and the seed, in nothing else. Afterwards model and
-    random numbers are what they were; in between, ``on_epoch_end`` sees the trained model.
+    random numbers are what they were; in between, ``on_step`` sees the trained model.
 
     Args:
         model: The model, with or without an adapter of its own.
@@ -136,11 +139,16 @@ def fine_tune(
         policy: The pruning policy in training.
         recipe: The recipe.
         seed: Seed of the adapter, the batch order and the dropout.
-        on_epoch_end: Called with the epoch, from 0, after each.
+        on_step: Called before the first optimiser step and after each, with their number.
         encode: The encoders, or a cache; the model's own if None.
+        steps: Optimiser steps after which training ends, sooner or later than planned; None takes
+            those that the recipe plans.
 
     Returns:
         The trained adapter, on the CPU.
+
+    Raises:
+        ConfigError: If the recipe plans no end and ``steps`` gives none.
     """
     encode = encode or model.encode
     sampler = EpochSampler(samples, seed=seed)
@@ -150,17 +158,22 @@ def fine_tune(
         sampler=sampler,
         collate=model.preprocessor,
     )
+    planned = recipe.steps(len(samples))
+    end = planned if steps is None else steps
+    require(math.isfinite(end), "epochs", recipe.epochs, "say after how many steps to stop")
     with fresh_adapter(model, recipe, seed) as adapter, preserved_random(), torch.enable_grad():
         model.train()
         optimizer = recipe.optimizer(model.parameters())
-        scheduler = recipe.scheduler(optimizer, recipe.epochs * len(loader))
-        for epoch in range(recipe.epochs):
+        scheduler = recipe.scheduler(optimizer, planned)
+        told = on_step or (lambda done: None)
+        told(0)
+        for epoch in range(math.ceil(end / len(loader))):
             sampler.set_epoch(epoch)
-            for number, batch in enumerate(loader):
+            left = int(end) - epoch * len(loader)
+            for number, batch in enumerate(islice(loader, left)):
                 seed_step(seed, epoch, number)
                 step(model, batch.to(model.device), policy, encode, recipe, optimizer, scheduler)
-            if on_epoch_end is not None:
-                on_epoch_end(epoch)
+                told(epoch * len(loader) + number + 1)
         return model.adapter_state(adapter)
 
 

@@ -34,7 +34,8 @@ class LoraRecipe:
         batch_size: Samples of one optimiser step.
         micro_batch_size: Samples of one forward and backward pass; None is the whole batch.
             The gradient is that of the whole batch: every answer token counts the same.
-        epochs: Passes over the training samples.
+        epochs: Passes over the training samples that the schedule is planned over, not always a
+            whole number; ``inf`` where no end is planned, under a constant schedule alone.
 
     Raises:
         ConfigError: If a value is out of its range.
@@ -51,7 +52,7 @@ class LoraRecipe:
     clip: float = 1.0
     batch_size: int = 128
     micro_batch_size: int | None = None
-    epochs: int = 10
+    epochs: float = 10
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -61,34 +62,53 @@ class LoraRecipe:
         require(0 <= self.dropout < 1, "dropout", self.dropout, "choose 0 to below 1")
         require(0 <= self.warmup <= 1, "warmup", self.warmup, "it is a share: choose 0 to 1")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "choose 0 or more")
+        planned = math.isfinite(self.epochs) or (self.schedule == "constant" and not self.warmup)
+        require(planned, "epochs", self.epochs, "choose a number, or schedule constant, warmup 0")
         micro = self.micro_batch_size
         require(
             micro is None or micro > 0, "micro_batch_size", micro, "choose more than 0, or null"
         )
+
+    def steps(self, samples: int) -> float:
+        """Return how many optimiser steps are planned on so many samples.
+
+        >>> LoraRecipe(batch_size=8, epochs=2.5).steps(15)
+        5
+        """
+        planned = self.epochs * self.steps_of_pass(samples)
+        return max(1, round(planned)) if math.isfinite(planned) else planned
+
+    def steps_of_pass(self, samples: int) -> int:
+        """Return how many optimiser steps go once through so many samples."""
+        return math.ceil(samples / self.batch_size)
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """Return the optimiser of the trainable ones among ``parameters``."""
         trainable = [parameter for parameter in parameters if parameter.requires_grad]
         return make_optimizer(self.algorithm, trainable, self.learning_rate, self.weight_decay)
 
-    def scheduler(self, optimizer: torch.optim.Optimizer, steps: int) -> LambdaLR:
+    def scheduler(self, optimizer: torch.optim.Optimizer, steps: float) -> LambdaLR:
         """Return the learning rate schedule over ``steps`` optimiser steps."""
         return warmed_up(optimizer, self.schedule, self.warmup, steps)
 
 
 def warmed_up(
-    optimizer: torch.optim.Optimizer, schedule: Schedule, warmup: float, steps: int
+    optimizer: torch.optim.Optimizer, schedule: Schedule, warmup: float, steps: float
 ) -> LambdaLR:
     """Return a schedule that rises for a share ``warmup`` of ``steps`` and then falls."""
     return LambdaLR(optimizer, lambda step: rate(step, steps, schedule, warmup))
 
 
-def rate(step: int, steps: int, schedule: Schedule, warmup: float) -> float:
+def rate(step: int, steps: float, schedule: Schedule, warmup: float) -> float:
     """Return the learning rate of a step, as a share of its peak.
+
+    Of ``inf`` steps it is constant from the first.
 
     >>> [round(rate(step, 8, "cosine", 0.25), 3) for step in range(8)]
     [0.5, 1.0, 1.0, 0.933, 0.75, 0.5, 0.25, 0.067]
     """
+    if math.isinf(steps):
+        return 1.0
     rising = math.ceil(warmup * steps)
     if step < rising:
         return (step + 1) / rising

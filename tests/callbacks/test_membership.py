@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import callbacks.membership
 from callbacks import MembershipProbe
 from qpriv.curve import CURVES_FILE, read_curves
 from qpriv.datasets.sample import ArrayImage, VQASample
 from qpriv.errors import ConfigError
-from tests.callbacks.victims import TinyData, TinyVictim
+from qpriv.result import read_results
+from tests.callbacks.victims import TinyData, TinyVictim, fit
 
 
 def brighter(sample: VQASample) -> VQASample:
@@ -55,3 +57,34 @@ def test_what_cannot_work_is_refused_before_training() -> None:
         MembershipProbe(query_policy=())
     with pytest.raises(ConfigError, match="no members or no non-members of types"):
         MembershipProbe(question_types=("nothing",)).check(TinyVictim(), TinyData())
+
+
+@pytest.mark.parametrize(
+    ("every", "settings", "asked"),
+    [
+        pytest.param(
+            1,
+            {"epochs": -1, "max_steps": 3},
+            [[1.0, 2.0]] * 2 + [[1.5]] * 2,
+            marks=pytest.mark.slow,
+        ),
+        (100, {"epochs": -1, "max_steps": 3}, [[1.5]] * 2),
+        (100, {"epochs": 3, "limit_train_batches": 1}, [[1.5]] * 2),
+    ],
+)
+def test_shadow_models_are_trained_as_long_as_the_victim(
+    every, settings, asked, tmp_path, monkeypatch
+) -> None:
+    train, trained = callbacks.membership.train_shadow, []
+
+    def record(victim, population, rows, samples, queries, asked_after, seed):
+        trained.append(asked_after)
+        return train(victim, population, rows, samples, queries, asked_after, seed)
+
+    monkeypatch.setattr(callbacks.membership, "train_shadow", record)
+    fit(tmp_path, [MembershipProbe(every_n_epochs=every, shadows=2)], **settings)
+    assert trained == asked
+    results = read_results(tmp_path / "results.jsonl")
+    assert {r.status for r in results} <= {"ok", "not applicable"}
+    last = 2 if settings.get("limit_train_batches") else 1
+    assert {r.epoch for r in results} == ({0, 1} if every == 1 else {last})

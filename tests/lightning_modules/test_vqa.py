@@ -74,19 +74,50 @@ def test_random_draws_of_callbacks_do_not_change_the_training(fitted, tmp_path):
 def test_a_shadow_model_is_trained_exactly_as_the_victim(fitted):
     victim, _ = fitted
     before = victim.model.adapter_state()
-    members, epochs = Noise(seed=3).members(), []
+    members, steps = Noise(seed=3).members(), []
     torch.manual_seed(5)
     shadow = fine_tune(
-        victim.model, members, victim.policy, victim.recipe, 3, epochs.append, victim.encode
+        victim.model, members, victim.policy, victim.recipe, 3, steps.append, victim.encode
     )
     drawn = torch.rand(1)
     torch.manual_seed(5)
     assert torch.equal(drawn, torch.rand(1))
-    assert epochs == [0, 1]
+    assert steps == list(range(victim.trainer.global_step + 1))
     assert equal(shadow, before)
     assert equal(victim.model.adapter_state(), before)
     other = fine_tune(victim.model, members, victim.policy, victim.recipe, 4)
     assert not equal(other, before)
+
+
+@pytest.mark.parametrize("settings", [{"max_steps": 3}, {"max_epochs": -1, "max_steps": 3}])
+def test_a_shadow_model_ends_and_slows_down_where_the_victim_does(settings, tmp_path):
+    victim = fit(tmp_path, **settings)
+    assert victim.trainer.global_step == 3
+    assert victim.recipe.epochs == 3 / len(victim.trainer.train_dataloader)
+    members = Noise(seed=3).members()
+    shadow = fine_tune(victim.model, members, victim.policy, victim.recipe, 3, encode=victim.encode)
+    assert equal(shadow, victim.model.adapter_state())
+
+
+def test_a_fit_without_a_planned_end_has_a_constant_rate(tmp_path):
+    endless = {"max_epochs": -1, "max_time": {"seconds": 3600}}
+    with pytest.raises(ConfigError, match="schedule cosine needs to know"):
+        fit(tmp_path, **endless)
+    with pytest.raises(ConfigError, match="warm-up of 3% needs to know"):
+        fit(tmp_path, model=module(tmp_path, schedule="constant"), **endless)
+
+    class Stop(L.Callback):
+        def on_train_batch_end(self, trainer, *_):
+            trainer.should_stop = trainer.global_step == 3
+
+    model = module(tmp_path, schedule="constant", warmup=0.0)
+    victim = fit(tmp_path, Stop(), model=model, **endless)
+    assert victim.recipe.epochs == float("inf")
+    members = Noise(seed=3).members()
+    shadow = fine_tune(
+        victim.model, members, victim.policy, victim.recipe, 3, None, victim.encode, steps=3
+    )
+    assert equal(shadow, victim.model.adapter_state())
 
 
 def test_micro_batches_give_the_gradient_of_the_whole_batch(fitted, tmp_path):

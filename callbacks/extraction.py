@@ -10,15 +10,14 @@ import lightning as L
 import numpy as np
 
 from callbacks.probe import Probe, Visit
+from callbacks.requirements import require_canaries, require_document_victim
 from qpriv.attacks.candidate_ranking import rank_candidates
 from qpriv.attacks.extraction import degenerate, extract, full_pages, generate
 from qpriv.attacks.extraction_contexts import (
     ERASED,
     CanarySet,
-    DocumentVictim,
-    ExtractionData,
 )
-from qpriv.errors import ConfigError, DataError
+from qpriv.errors import DataError
 from qpriv.metrics.functional import anls
 from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.memorisation import Flags, memorised, size
@@ -61,16 +60,8 @@ class ExtractionProbe(Probe):
 
     def require(self, module: L.LightningModule, datamodule: object) -> None:
         """Raise a `ConfigError` for a module without document model, or data without canaries."""
-        if not isinstance(module, DocumentVictim):
-            raise ConfigError(
-                f"{type(module).__name__} trains no document model",
-                remedy="use DocumentVQAModule, or leave ExtractionProbe out",
-            )
-        if not isinstance(datamodule, ExtractionData):
-            raise ConfigError(
-                f"{type(datamodule).__name__} has no canaries",
-                remedy="use FakeDocuments or DocVQACanaries, or leave ExtractionProbe out",
-            )
+        require_document_victim(module)
+        require_canaries(datamodule)
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
         """Return the one pass."""
@@ -83,8 +74,8 @@ class ExtractionProbe(Probe):
             RuntimeError: If the model says nothing sensible even about whole pages: it would
                 extract nothing and look perfectly private.
         """
-        assert isinstance(visit.module, DocumentVictim) and isinstance(visit.data, ExtractionData)
-        model, canaries = visit.module.model, visit.data.canaries()
+        model = require_document_victim(visit.module).model
+        canaries = require_canaries(visit.data).canaries()
         canaries = replace(canaries, canaries=canaries.canaries[: self.max_samples])
         whole = [canaries.sample(n) for n in range(min(ALIVE, len(canaries.canaries)))]
         broken = degenerate([best for (best,) in generate(model, full_pages(whole))])
@@ -123,8 +114,8 @@ class ExtractionProbe(Probe):
         ]
 
     def _near(self, visit: Visit, canaries: CanarySet) -> Result:
-        assert isinstance(visit.module, DocumentVictim)
-        said = generate(visit.module.model, canaries.queries(ERASED, self.seed))
+        model = require_document_victim(visit.module).model
+        said = generate(model, canaries.queries(ERASED, self.seed))
         texts = [best.text for (best,) in said]
         close = np.array(
             [

@@ -1,8 +1,12 @@
 """What a module, its data and the trainer must offer before anything is attacked."""
 
+from typing import cast
+
 import lightning as L
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 
+from qpriv.attacks.extraction_contexts import DocumentVictim, ExtractionData
+from qpriv.attacks.members import faults, missing
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.errors import ConfigError
 
@@ -11,35 +15,54 @@ def require_victim(module: L.LightningModule) -> Victim:
     """Return a module as what an attack may know of it.
 
     Raises:
-        ConfigError: If it lacks what an attack needs; names what.
+        ConfigError: If it lacks what an attack needs, or has it in another form; names what.
     """
-    if isinstance(module, Victim):
-        return module
-    missing = [
-        key
-        for key in ("model", "encode", "policy", "channel", "recipe", "seed")
-        if not hasattr(module, key)
-    ]
-    raise ConfigError(
-        f"{type(module).__name__} cannot be attacked: it has no {', '.join(missing)}",
-        remedy="fine-tune with VQAModule, or give your module these attributes",
-    )
+    remedy = "fine-tune with VQAModule, or give your module what `Victim` lists"
+    _require(module, Victim, "cannot be attacked", remedy)
+    return cast(Victim, module)
 
 
 def require_data(datamodule: object) -> AttackData:
     """Return a data module as the attackers' data.
 
     Raises:
-        ConfigError: If it lacks lists that attacks draw from; names them.
+        ConfigError: If it lacks lists that attacks draw from, or gives them in another form.
     """
-    if isinstance(datamodule, AttackData):
-        return datamodule
-    lists = ("members", "nonmembers", "population", "auxiliary", "targets", "gallery")
-    missing = [key for key in lists if not hasattr(datamodule, key)]
-    raise ConfigError(
-        f"{type(datamodule).__name__} offers attackers no {', '.join(missing)}",
-        remedy="use a data module with these lists, or leave the attack callbacks out",
-    )
+    remedy = "use a data module with what `AttackData` lists, or leave the attack callbacks out"
+    _require(datamodule, AttackData, "offers attackers too little", remedy)
+    return cast(AttackData, datamodule)
+
+
+def require_document_victim(module: L.LightningModule) -> DocumentVictim:
+    """Return a module as one that trains a document model.
+
+    Raises:
+        ConfigError: If it trains none.
+    """
+    remedy = "use DocumentVQAModule, or leave ExtractionProbe out"
+    _require(module, DocumentVictim, "trains no document model", remedy)
+    return cast(DocumentVictim, module)
+
+
+def require_canaries(datamodule: object) -> ExtractionData:
+    """Return a data module as one whose training set holds canaries.
+
+    Raises:
+        ConfigError: If it has none.
+    """
+    remedy = "use FakeDocuments or DocVQACanaries, or leave ExtractionProbe out"
+    _require(datamodule, ExtractionData, "has no canaries", remedy)
+    return cast(ExtractionData, datamodule)
+
+
+def _require(given: object, protocol: type, says: str, remedy: str) -> None:
+    lacks, wrong = missing(given, protocol), faults(given, protocol)
+    told = [f"it has no {', '.join(lacks)}"] if lacks else []
+    if told or wrong:
+        raise ConfigError(
+            f"{type(given).__name__} {says}: {'; '.join((*told, *wrong))}",
+            remedy=remedy,
+        )
 
 
 def require_whole(trainer: L.Trainer) -> None:

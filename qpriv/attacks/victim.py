@@ -5,7 +5,7 @@ module with the few attributes below can be attacked.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from qpriv.boundary import Channel
 from qpriv.datasets.sample import VQASample
@@ -14,6 +14,8 @@ from qpriv.paradigms.centralized import Encode
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.result import Circumstances
+
+from .members import missing
 
 
 @runtime_checkable
@@ -99,15 +101,16 @@ def describe(module: object) -> Circumstances:
     hypothetical one name it themselves. A module that is no `Victim`, such as one that trains a
     document model, prunes and cuts nothing.
     """
-    if not isinstance(module, Victim):
+    if missing(module, Victim):
         seed = int(getattr(module, "seed", 0))
         return Circumstances(
             seed=seed, policy="off", paradigm="centralized", channel="", defence="none"
         )
-    channel = module.channel
+    victim = cast(Victim, module)
+    channel = victim.channel
     return Circumstances(
-        seed=int(module.seed),
-        policy=module.policy.label,
+        seed=int(victim.seed),
+        policy=victim.policy.label,
         paradigm=channel.paradigm,
         channel="" if channel.hypothetical else channel.label,
         defence=channel.defence_label,

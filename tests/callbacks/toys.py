@@ -13,11 +13,22 @@ from torch.utils.data import DataLoader
 
 from callbacks.probe import Probe, Visit
 from qpriv.boundary import Channel
+from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.policy import NoPruning
 from qpriv.result import Result
 
 Deed = Callable[[L.LightningModule], object]
+
+
+class ToyModel(nn.Sequential, VisionLanguageModel):
+    """A few layers in the place of a model."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        nn.Module.__init__(self)
+        self.extend(layers)
+
+    train = nn.Module.train
 
 
 class Toy(L.LightningModule):
@@ -28,10 +39,10 @@ class Toy(L.LightningModule):
         self.policy, self.channel = NoPruning(), Channel.supposed(())
         self.recipe, self.seed = LoraRecipe(), 0
         self.rows = torch.randn(rows, 3, generator=torch.Generator().manual_seed(1))
-        self.model = nn.Sequential(
-            nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1)
-        )
-        self.encode = self.model
+        self.model = ToyModel(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+
+    def encode(self, batch: Tensor, needs: object = None) -> Tensor:
+        return self.model(batch)
 
     def training_step(self, batch: Tensor) -> Tensor:
         shift = random.random() + np.random.rand() + torch.rand(1)

@@ -16,6 +16,7 @@ from callbacks.endings import is_over, last_epoch, log_last, passes
 from callbacks.isolation import isolated, item_seed
 from callbacks.journal import Journal, content_digest
 from callbacks.media import save_picture
+from callbacks.precision import precision_of
 from callbacks.ranks import gather, meet
 from callbacks.requirements import require_data, require_victim, require_whole
 from callbacks.stopping import stoppable
@@ -311,7 +312,8 @@ class Probe(L.Callback, ABC):
             trained=trained,
             goes_on=goes_on,
         )
-        outcomes = _told_apart(self._work(visit, journal))
+        with precision_of(module):
+            outcomes = _told_apart(self._work(visit, journal))
         results = [result for outcome in outcomes for result in outcome.results]
         results += [self._failure(outcome) for outcome in outcomes if outcome.error]
         results = [

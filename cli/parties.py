@@ -92,10 +92,25 @@ class PartyCLI(LightningCLI):
         """
         module = cast(VQAModule, self.model)
         check_paradigm(module)
+        check_precision(self.trainer)
         module.trainer = self.trainer
         module.to(self.trainer.strategy.root_device)
         module.configure_model()
         return module
+
+
+def check_precision(trainer: L.Trainer) -> None:
+    """Check that parties are not asked for a precision that only a trainer's steps would have.
+
+    Raises:
+        ConfigError: If they are.
+    """
+    if trainer.precision != "32-true":
+        raise ConfigError(
+            f"parties take their steps without a trainer, and so not in {trainer.precision}",
+            where="--trainer.precision",
+            remedy="leave it out, and set --model.dtype bfloat16",
+        )
 
 
 def check_paradigm(module: VQAModule) -> None:

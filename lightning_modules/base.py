@@ -20,6 +20,8 @@ from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.ranks import world
 from qpriv.paradigms.recipe import Schedule, warmed_up
 
+from .precision import check_precision
+
 _IDENTITY = "qpriv_base"
 Row = TypeVar("Row")
 
@@ -43,6 +45,14 @@ class TrainedOnly(L.LightningModule):
         self.strict_loading = False
         self._seed = seed
         self._weights_epoch = -1
+
+    def setup(self, stage: str) -> None:
+        """Refuse a precision the module cannot work in, before weights load.
+
+        Raises:
+            ConfigError: If the trainer has such a precision.
+        """
+        check_precision(self.trainer)
 
     @abstractmethod
     def frozen_identity(self) -> Mapping[str, str]:

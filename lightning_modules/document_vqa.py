@@ -14,6 +14,7 @@ from qpriv.models.documents.base import DocumentModel
 from qpriv.models.documents.batch import DocumentBatch, PageReader
 from qpriv.models.documents.loading import load_document_model
 from qpriv.models.documents.lora import add_document_lora
+from qpriv.models.precision import new_tensors
 from qpriv.paradigms.documents import DocumentRecipe, batch_loss, step_generator
 from qpriv.paradigms.recipe import Schedule
 
@@ -78,6 +79,7 @@ class DocumentVQAModule(TrainedOnly):
             noise=ScanNoise() if scan_noise else None,
         )
 
+    @new_tensors(torch.float32)
     def configure_model(self) -> None:
         """Load the model, once."""
         if hasattr(self, "model"):

@@ -14,7 +14,8 @@ from qpriv.models.batch import VQABatch
 from qpriv.models.cache import FeatureCache
 from qpriv.models.features import VisualFeatures
 from qpriv.models.fingerprint import fingerprint
-from qpriv.models.loading import DType
+from qpriv.models.loading import DTYPES, DType
+from qpriv.models.precision import computed_in, new_tensors
 from qpriv.models.preprocessing import Preprocessor
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
@@ -26,6 +27,7 @@ from qpriv.pruning.threshold import PredictorOutput
 from qpriv.result import Result
 
 from .base import base_fingerprint, gather
+from .precision import check_precision
 from .predictor import PredictorModule, agreement, load_predictor
 from .structure import read_shape
 from .targets import Targets, offer, prepare
@@ -91,7 +93,7 @@ class RatioModule(PredictorModule):
                 remedy=f"choose 0 to {shape.patches}",
             )
         self._source, self._backbone, self._prompt = predictor, backbone, prompt
-        self._dtype: DType = dtype
+        self._weights_in: DType = dtype
         self._mode: OracleMode = oracle_mode
         self._oracle_seed = oracle_seed
         self._k_min = default_k_min(shape.patches) if k_min is None else k_min
@@ -99,12 +101,21 @@ class RatioModule(PredictorModule):
         self._guesses: list[Guess] = []
         self._searched: frozenset[str] = frozenset()
 
+    def setup(self, stage: str) -> None:
+        """Refuse a precision that contradicts ``dtype``, before weights load.
+
+        Raises:
+            ConfigError: If the trainer has such a precision.
+        """
+        check_precision(self.trainer, DTYPES[self._weights_in])
+
+    @new_tensors(torch.float32)
     def configure_model(self) -> None:
         """Load the frozen model and the predictor, once."""
         if hasattr(self, "model"):
             return
         model = VisionLanguageModel.from_pretrained(
-            self._backbone, prompt=self._prompt, dtype=self._dtype
+            self._backbone, prompt=self._prompt, dtype=self._weights_in
         )
         self.predictor = load_predictor(self._source, model.feature_sizes)
         self.choose_trained()
@@ -132,9 +143,10 @@ class RatioModule(PredictorModule):
         return self.model.preprocessor
 
     def target_folder(self, settings: str) -> Path:
-        """Return where targets lie that depend on the model and some settings."""
+        """Return where targets lie that depend on the model, its precision and some settings."""
         root = self._feature_cache or self.run_folder / ".targets"
-        return Path(root) / self._frozen["backbone"] / settings
+        mark = computed_in(next(self.model.lm_head.parameters()), DTYPES[self._weights_in])
+        return Path(root) / self._frozen["backbone"] / f"{settings}{mark}"
 
     def targets(self) -> list[Targets]:
         """Return what must be made before the first epoch."""
@@ -155,6 +167,10 @@ class RatioModule(PredictorModule):
         The oracle tries every ratio on a sample, so a data module may offer fewer samples for it
         (`VQAMixture.oracle_samples`); on the others the oracle is not known.
         """
+        with self.trainer.precision_plugin.forward_context():
+            self._make_targets()
+
+    def _make_targets(self) -> None:
         offered = offer(self.trainer, "samples")
         searched = offer(self.trainer, "oracle_samples") or offered
         oracle, *others = self.targets()

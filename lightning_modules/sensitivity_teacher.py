@@ -9,6 +9,7 @@ from torch import Tensor
 
 from qpriv.metrics.membership import area_under_curve
 from qpriv.models.bag_batch import BagBatch, BagEncoder, BagPreprocessor
+from qpriv.models.precision import new_tensors
 from qpriv.paradigms.recipe import Schedule
 from qpriv.pruning.sensitivity import BagPooling, bag_logits, bag_loss
 from qpriv.pruning.threshold import DynamicThresholdPredictor, PredictorConfig
@@ -57,6 +58,7 @@ class SensitivityTeacher(PredictorModule):
         self.pooling: BagPooling = pooling
         self._scored: list[tuple[str, bool, float, float]] = []
 
+    @new_tensors(torch.float32)
     def configure_model(self) -> None:
         """Load the encoder and draw the predictor, once."""
         if hasattr(self, "predictor"):
@@ -102,13 +104,14 @@ class SensitivityTeacher(PredictorModule):
         return {"sensitivity encoder": self.encoder.fingerprint}
 
     def _logits(self, batch: BagBatch) -> Tensor:
-        return self.predictor.sensitivity_head.logits(self.encoder(batch).float())
+        patches = self.encoder(batch).to(self.predictor.gamma.dtype)
+        return self.predictor.sensitivity_head.logits(patches)
 
     def _score(self, batch: BagBatch) -> None:
         logits = self._logits(batch)
         pooled = bag_logits(logits, self.pooling)
         losses = torch.nn.functional.binary_cross_entropy_with_logits(
-            pooled, batch.labels, reduction="none"
+            pooled, batch.labels.to(pooled.dtype), reduction="none"
         )
         rows = zip(batch.samples, pooled.tolist(), losses.tolist(), strict=True)
         self._scored += [(bag.key, bag.sensitive, score, loss) for bag, score, loss in rows]

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -17,6 +18,7 @@ from qpriv.errors import CheckpointError
 from qpriv.models.batch import VQABatch
 from qpriv.models.cache import FeatureCache
 from qpriv.models.loading import DTYPES, DType
+from qpriv.models.precision import new_tensors
 from qpriv.models.preprocessing import DEFAULT_PROMPT
 from qpriv.models.quantization import Quantization
 from qpriv.models.vision_language import VisionLanguageModel
@@ -30,6 +32,7 @@ from qpriv.pruning.policy import NoPruning, PruningPolicy
 
 from .base import base_fingerprint, members
 from .evaluation import EvaluatedVQA
+from .precision import TrainerScaling, check_precision, weights_under
 from .structure import check_needs, check_policy, check_split, choose_cuts, read_shape
 
 _PARADIGM = "qpriv_paradigm"
@@ -48,7 +51,8 @@ class VQAModule(EvaluatedVQA):
         text_encoder: CLIP for the question, by hub id or folder; null is the backbone's.
         sensitivity_encoder: timm ViT for the sensitivity branch; null is the backbone's.
         prompt: Template with ``<image>`` and ``{question}``.
-        dtype: Type of the frozen weights.
+        dtype: Type in which the frozen weights are loaded. A ``true`` precision of the trainer
+            converts them, so that it goes with float32 or with its own type alone.
         quantization: bitsandbytes format of the decoder's frozen projections; the vision tower
             and the projector stay whole.
         policy: What is kept of the image; null keeps everything.
@@ -127,7 +131,7 @@ class VQAModule(EvaluatedVQA):
             quantization,
         )
         self._feature_cache = feature_cache
-        self._dtype: DType = dtype
+        self._weights_in: DType = dtype
         self._quantization: Quantization = quantization
         self._passes: float | None = None
         shape = read_shape(backbone)
@@ -143,14 +147,18 @@ class VQAModule(EvaluatedVQA):
         """Deal the training set to the clients, before weights load.
 
         Raises:
-            ConfigError: If the paradigm cannot use so many processes, or so little data, or the
-                optimiser cannot work on this device.
+            ConfigError: If the paradigm cannot use so many processes, or so little data, the
+                optimiser cannot work on this device, or the precision contradicts ``dtype``.
         """
+        loaded = DTYPES[self._weights_in]
+        check_precision(self.trainer, loaded)
+        check_split(self.policy, self.channel, weights_under(self.trainer, loaded))
         check_device(self._recipe.algorithm, self.trainer.strategy.root_device)
         self.paradigm.check_processes(self.trainer.world_size)
         if stage == "fit" and self.paradigm.num_clients > 1:
             self.paradigm.share_out(members(self.trainer), self.seed)
 
+    @new_tensors(torch.float32)
     def configure_model(self) -> None:
         """Load the model and add the adapters, once."""
         if hasattr(self, "model"):
@@ -212,7 +220,7 @@ class VQAModule(EvaluatedVQA):
                 self.encode,
                 self._recipe,
                 self.seed,
-                self.manual_backward,
+                TrainerScaling(self),
                 self.cuts[0],
             ),
             batch,
@@ -264,10 +272,15 @@ class VQAModule(EvaluatedVQA):
         # a server and the first of its clients, or the one adapter there is
         adapters, base = self.paradigm.adapters(), self.model.backbone.llava
         lines = loading_lines(
-            base, adapters[:2], folder / "adapter", self._dtype, self._quantization
+            base, adapters[:2], folder / "adapter", self._type_name(), self._quantization
         )
         others = len(adapters) - 2
         also = f" (client0's; {others} more lie beside it)" if others > 0 else ""
         return "\n".join(
             [f"the adapter loads without qpriv{also}:", *(f"  {line}" for line in lines)]
         )
+
+    def _type_name(self) -> str:
+        """Return the type of the frozen weights as they were trained with."""
+        loaded = DTYPES[self._weights_in]
+        return str(weights_under(self.trainer, loaded)).removeprefix("torch.")

@@ -21,6 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from qpriv.declaration import Attack, Claimed, Row, aside
 from qpriv.errors import ConfigError
+from qpriv.models.precision import full_precision
 
 from . import residual
 from .alignment import Alignment, align
@@ -217,6 +218,7 @@ class Fora:
         """Return whether the attacker had too little training for its figure to be a bound."""
         return self.steps_done < STRONG_STEPS
 
+    @full_precision()
     def fit(
         self,
         seen: Observation,
@@ -269,6 +271,7 @@ class Fora:
             schedule.step()
             self.steps_done += 1
 
+    @full_precision()
     @torch.no_grad()
     def invert(self, seen: Observation) -> Tensor:
         """Return a picture for everything that crossed, ``[n, 3, H, W]`` in [0, 1]."""

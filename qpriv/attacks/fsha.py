@@ -22,6 +22,7 @@ from torch.optim import Adam
 
 from qpriv.declaration import Attack, Row, aside
 from qpriv.errors import ConfigError
+from qpriv.models.precision import full_precision
 from qpriv.quantity import Quantity
 
 from . import reconstruction, residual
@@ -211,6 +212,7 @@ class Fsha:
         """Return whether the attacker had too few steps for its figure to be a bound."""
         return self.steps_done < STRONG_STEPS
 
+    @full_precision()
     def prepare(self, private: TokenGrid, public: PublicScenes) -> None:
         """Make the networks, unless there are any; the more public scenes, the better they start.
 
@@ -230,6 +232,7 @@ class Fsha:
             self.networks["decoder"].normalise(grid)
             self.networks["decoder"].fit_linear(grid, public.pictures)
 
+    @full_precision()
     def step(self, private: TokenGrid, public: PublicScenes) -> Tensor:
         """Learn from one batch that crossed, and return the gradient for it.
 
@@ -264,6 +267,7 @@ class Fsha:
         """Return a picture for everything that crossed, ``[n, 3, H, W]`` in [0, 1]."""
         return self.decode(seen.tokens(knows_positions=self.knows_positions))
 
+    @full_precision()
     @torch.no_grad()
     def decode(self, grid: TokenGrid) -> Tensor:
         """Return a picture for each of some tokens on the grid."""

@@ -15,13 +15,16 @@ import torch
 from peft.tuners.lora.layer import Linear
 from torch import Tensor, nn
 
+from qpriv.models.precision import autocast_dtype, widened
+
 
 @contextmanager
 def fused_lora(model: nn.Module) -> Iterator[None]:
     """Compute the LoRA layers of a model, whatever adapter is active, as one product each.
 
     A layer computes as PEFT does where that is not possible: while adapters rest or several are
-    active, under dropout, with a bias, or on weights of another type than the adapter's.
+    active, under dropout, with a bias, on weights of another type than the adapter's, in half
+    precision or under autocast.
     """
     layers = [module for module in model.modules() if type(module) is Linear]
     for layer in layers:
@@ -73,7 +76,10 @@ class _FusedLinear(torch.autograd.Function):
 def _forward(layer: Linear, x: Tensor) -> Tensor:
     name = _only_adapter(layer)
     weight: Tensor = layer.get_base_layer().weight
-    if name is None or not x.dtype == weight.dtype == layer.lora_A[name].weight.dtype:
+    # in a narrow type, in the sum of weights most of the update would be rounded away
+    wide = weight.dtype == widened(weight).dtype and autocast_dtype(x.device) is None
+    same = name is not None and x.dtype == weight.dtype == layer.lora_A[name].weight.dtype
+    if name is None or not (wide and same):
         plain: Tensor = Linear.forward(layer, x)
         return plain
     a, b = layer.lora_A[name].weight, layer.lora_B[name].weight

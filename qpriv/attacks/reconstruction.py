@@ -13,6 +13,7 @@ from qpriv.metrics.intervals import mean_interval, wilson_interval
 from qpriv.metrics.perceptual import gmsd
 from qpriv.metrics.reconstruction import Regions, psnr, ssim
 from qpriv.metrics.reidentification import Reidentification, correlation, face_crops, ranks
+from qpriv.models.precision import full_precision
 from qpriv.quantity import Quantity
 from qpriv.result import Result
 
@@ -205,6 +206,7 @@ class Floors:
         return painted
 
 
+@full_precision()
 def reconstruction_report(
     restored: Tensor, truth: Scenes, regions: Regions, floors: Floors
 ) -> list[Result]:
@@ -237,6 +239,7 @@ def reconstruction_report(
     return report
 
 
+@full_precision()
 def reidentification_report(
     restored: Tensor, truth: Scenes, gallery: Scenes, kept: Tensor | None = None
 ) -> list[Result]:

@@ -15,6 +15,7 @@ from torch.nn.functional import interpolate
 
 from qpriv.declaration import aside
 from qpriv.metrics.reconstruction import psnr
+from qpriv.models.precision import full_precision
 from qpriv.quantity import Quantity
 from qpriv.result import Result
 
@@ -122,6 +123,7 @@ class Inpainter:
         return expected
 
 
+@full_precision()
 def residual_report(
     restored: Tensor,
     truth: Scenes,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from qpriv.boundary.parties import Tail, TokenLayout
 from qpriv.datasets.sample import VQASample
+from qpriv.models.precision import autocast_dtype
 from qpriv.models.sequences import IGNORED
 from qpriv.models.vision_language import VisionLanguageModel
 
@@ -43,6 +44,9 @@ class ServerLoss:
     ) -> None:
         self.tail = Tail(model, seen.cut)
         self.device = model.device
+        # the server's layers are the victim's, and compute as they do in its training
+        self.cast = autocast_dtype(model.device)
+        self.dtype = next(self.tail.norm.parameters()).dtype
         self.rows = seen.transcript.rows(seen.cut)
         self.spans = [s for message in seen.transcript.select(seen.cut) for s in message.spans]
         self.answers = [answer_ids(model, sample) for sample in samples]
@@ -55,10 +59,11 @@ class ServerLoss:
             self._with_image(row, moved.tokens[place][moved.present[place]])
             for place, row in enumerate(chosen)
         ]
-        hidden = layout.unpack(torch.cat(packed)).to(self.device)
+        hidden = layout.unpack(torch.cat(packed)).to(self.device, self.dtype)
         labels = layout.unpack(torch.cat([self._labels(row) for row in chosen]), IGNORED)
         mask, positions = layout.mask.to(self.device), layout.position_ids.to(self.device)
-        return self.tail.loss(self.tail(hidden, mask, positions), labels.to(self.device))
+        with torch.autocast(self.device.type, self.cast, enabled=self.cast is not None):
+            return self.tail.loss(self.tail(hidden, mask, positions), labels.to(self.device))
 
     def _with_image(self, row: int, image: Tensor) -> Tensor:
         start, stop = self.spans[row]

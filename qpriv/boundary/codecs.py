@@ -10,7 +10,9 @@ from torch import Tensor
 CodecName = Literal["fp32", "bf16", "fp16", "int8"]
 """``int8`` has a scale of its own, in fp32, for every token."""
 
-_FLOATS: dict[CodecName, torch.dtype] = {
+# fp64 is only written where parties compute in it, and no codec to choose
+_FLOATS: dict[str, torch.dtype] = {
+    "fp64": torch.float64,
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
@@ -20,7 +22,7 @@ _FLOATS: dict[CodecName, torch.dtype] = {
 class Codec(ABC):
     """Writes activations and gradients ``[..., d]`` as tensors that cross, and reads them back."""
 
-    name: CodecName
+    name: str
 
     @abstractmethod
     def encode(self, values: Tensor) -> dict[str, Tensor]:
@@ -62,7 +64,7 @@ class Cast(Codec):
     [65504.0, 0.0999755859375]
     """
 
-    def __init__(self, name: CodecName) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.dtype = _FLOATS[name]
 
@@ -96,7 +98,7 @@ class Int8(Codec):
     [[127, 0, -1]]
     """
 
-    name: CodecName = "int8"
+    name = "int8"
     _SCALE_BYTES = 4
 
     def encode(self, values: Tensor) -> dict[str, Tensor]:

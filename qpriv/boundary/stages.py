@@ -307,7 +307,7 @@ def _as_many(rows: Tensor, context: StageContext, part: Part) -> Tensor:
 
 def _drawn(rows: Tensor, generator: torch.Generator) -> Tensor:
     # in single precision whatever the rows' type: the same numbers, rounded
-    drawn = torch.randn(rows.shape, generator=generator, device=rows.device)
+    drawn = torch.randn(rows.shape, generator=generator, device=rows.device, dtype=torch.float32)
     return drawn.to(rows.dtype)
 
 

@@ -139,7 +139,7 @@ def fine_tune_privately(
     losses: list[list[float]] = [[] for _ in range(recipe.epochs)]
     for step in range(steps):
         generator = step_generator(seed, step)
-        drawn = torch.rand(len(documents), generator=generator) < share
+        drawn = torch.rand(len(documents), generator=generator, dtype=torch.float32) < share
         total = [torch.zeros_like(p) for p in parameters]
         for number in drawn.nonzero().flatten().tolist():
             batch = reader(documents[number])
@@ -180,5 +180,6 @@ def _set_gradients(
     """
     for parameter, sum_ in zip(parameters, total, strict=True):
         # drawn on the CPU: the same noise on every device
-        noise = torch.randn(sum_.shape, generator=generator).to(sum_) * deviation
+        noise = torch.randn(sum_.shape, generator=generator, dtype=torch.float32)
+        noise = noise.to(sum_) * deviation
         parameter.grad = (sum_ + noise) / expected

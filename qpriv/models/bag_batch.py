@@ -1,11 +1,11 @@
 """Bags as tensors: what the sensitivity teacher learns from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import torch
+from msgspec import Struct
 from torch import Tensor, nn
 from transformers import AutoConfig
 
@@ -16,12 +16,13 @@ from .encoders import SensitivityEncoder, as_model_error, load_sensitivity_encod
 from .features import FeatureSizes
 from .fingerprint import fingerprint
 from .loading import load_processor, load_question_tokenizer, patch_grid, read_config
+from .precision import computed_in
 from .preprocessing import Preprocessor
 from .registry import locate, resolve_backbone
 
 
-@dataclass(frozen=True)
-class BagBatch:
+# no dataclass: see `VQABatch`
+class BagBatch(Struct, frozen=True):
     """Images labelled as a whole.
 
     Args:
@@ -41,7 +42,7 @@ class BagBatch:
     def to(self, device: torch.device | str) -> Self:
         """Return a copy on another device."""
         pixels, labels = self.sensitivity_pixels.to(device), self.labels.to(device)
-        return replace(self, sensitivity_pixels=pixels, labels=labels)
+        return type(self)(self.samples, pixels, labels)
 
 
 class BagPreprocessor:
@@ -86,7 +87,8 @@ class BagEncoder(nn.Module):
         self.encoder = encoder.requires_grad_(False).eval()
         self.preprocessor, self.sizes = preprocessor, sizes
         self.fingerprint = fingerprint((encoder,), preprocessor.preprocessor.encoder_settings())
-        self.store = TensorStore(cache / self.fingerprint / "bags", ("patches",)) if cache else None
+        self._loaded, self._cache = next(encoder.parameters()).dtype, cache
+        self._stores: dict[Path, TensorStore] = {}
 
     @classmethod
     def from_pretrained(
@@ -122,10 +124,21 @@ class BagEncoder(nn.Module):
     def forward(self, batch: BagBatch) -> Tensor:
         """Return the patches of each image, ``[B, M, Dd]``."""
         pixels = batch.sensitivity_pixels
-        if self.store is None:
+        if self._cache is None:
             patches: Tensor = self.encoder(pixels)
             return patches
         found = cached(
-            [self.store], list(pixels), lambda rows: {"patches": self.encoder(pixels[rows])}, CHUNK
+            [self._store(self._cache)],
+            list(pixels),
+            lambda rows: {"patches": self.encoder(pixels[rows])},
+            CHUNK,
         )
         return found["patches"].to(pixels.device)
+
+    def _store(self, cache: Path) -> TensorStore:
+        """Return the features in the precision that is computed in now."""
+        mark = computed_in(next(self.encoder.parameters()), self._loaded)
+        folder = cache / f"{self.fingerprint}{mark}" / "bags"
+        if folder not in self._stores:
+            self._stores[folder] = TensorStore(folder, ("patches",))
+        return self._stores[folder]

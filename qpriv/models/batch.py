@@ -1,18 +1,18 @@
 """`VQABatch`: samples as tensors, the input of the frozen encoders and of LLaVA."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import Self
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from qpriv.datasets.sample import VQASample
 
 
-@dataclass(frozen=True)
-class VQABatch:
-    """Question-image pairs, ready for the model.
+# no dataclass: trainers take these apart to convert their floats, and refuse frozen ones
+class VQABatch(Struct, frozen=True):
+    """Question-image pairs, ready for the model, whose parts convert them to their own type.
 
     Args:
         samples: What the rows of the tensors were made of.
@@ -56,5 +56,5 @@ class VQABatch:
         return self._map(lambda tensor: tensor.to(device), self.samples)
 
     def _map(self, function: Callable[[Tensor], Tensor], samples: tuple[VQASample, ...]) -> Self:
-        names = [entry.name for entry in fields(self) if entry.name != "samples"]
+        names = self.__struct_fields__[1:]
         return type(self)(samples, *(function(getattr(self, name)) for name in names))

@@ -15,6 +15,7 @@ from qpriv.errors import DataError
 
 from .batch import VQABatch
 from .features import NOTHING, Feature, Needs, VisualFeatures
+from .precision import computed_in
 from .vision_language import VisionLanguageModel
 
 CHUNK = 16
@@ -108,7 +109,8 @@ class FeatureCache:
 
     It stands in for `VisionLanguageModel.encode`. Features lie under the fingerprint of the
     encoders and are known by the very bytes that enter them: another model, crop or
-    normalisation is another key by construction.
+    normalisation is another key by construction. Those of another precision, by autocast or by
+    a trainer that has converted the weights, lie in a folder of their own.
 
     Args:
         model: The model whose encoders are asked.
@@ -123,14 +125,9 @@ class FeatureCache:
         self.model = model
         _close_to_others(folder)
         self._root = folder / model.encoder_fingerprint()
-        always = {
-            "image": ("patches", "pooled"),
-            "question": ("question",),
-            "sensitivity": ("sensitivity",),
-        }
-        self.stores = {
-            kind: TensorStore(self._root / kind, names) for kind, names in always.items()
-        }
+        self._loaded = self._weight.dtype
+        self._stores: dict[Path, TensorStore] = {}
+        _ = self.stores  # a broken shard is told here, before any work
 
     def __call__(self, batch: VQABatch, needs: Needs = NOTHING) -> VisualFeatures:
         """Return the features of a batch, on the device of its model.
@@ -142,7 +139,8 @@ class FeatureCache:
         batch = batch.to(model.device)
         crops, mask = batch.sensitivity_pixels, batch.question_mask.bool()
         questions = [ids[row] for ids, row in zip(batch.question_ids, mask, strict=True)]
-        tower = [self.stores["image"], *(self._store(name) for name in STORED if name in needs)]
+        stores = self.stores
+        tower = [stores["image"], *(self._store(name) for name in STORED if name in needs)]
 
         def images(rows: Tensor) -> Rows:
             return model.encode_images(batch.pixel_values[rows], needs)
@@ -156,17 +154,31 @@ class FeatureCache:
 
         found = {
             **cached(tower, list(batch.pixel_values), images, CHUNK),
-            **cached([self.stores["sensitivity"]], list(crops), sensitivity, CHUNK),
-            **cached([self.stores["question"]], questions, question, 1),
+            **cached([stores["sensitivity"]], list(crops), sensitivity, CHUNK),
+            **cached([stores["question"]], questions, question, 1),
         }
         return model.complete(
             {name: tensor.to(model.device) for name, tensor in found.items()}, needs
         )
 
-    def _store(self, name: Feature) -> TensorStore:
-        if name not in self.stores:
-            self.stores[name] = TensorStore(self._root / name, (name,))
-        return self.stores[name]
+    @property
+    def stores(self) -> dict[str, TensorStore]:
+        """Return what every policy reads, in the precision that is computed in now."""
+        return {
+            "image": self._store("image", "patches", "pooled"),
+            "question": self._store("question"),
+            "sensitivity": self._store("sensitivity"),
+        }
+
+    @property
+    def _weight(self) -> Tensor:
+        return next(self.model.vision_tower.parameters())
+
+    def _store(self, kind: str, *names: str) -> TensorStore:
+        root = self._root.with_name(self._root.name + computed_in(self._weight, self._loaded))
+        if root / kind not in self._stores:
+            self._stores[root / kind] = TensorStore(root / kind, names or (kind,))
+        return self._stores[root / kind]
 
 
 def _close_to_others(folder: Path) -> None:

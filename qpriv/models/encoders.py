@@ -41,14 +41,15 @@ class SensitivityEncoder(nn.Module):
         """Return the patches after the final norm, without class and register tokens.
 
         Args:
-            pixels: Normalised images, ``[B, 3, h, w]``.
+            pixels: Normalised images of any float type, ``[B, 3, h, w]``.
 
         Returns:
             Features ``[B, M, D]``.
         """
         patches: Tensor
+        weight = next(self.vit.parameters())
         (patches,) = self.vit.forward_intermediates(
-            pixels, indices=1, norm=True, output_fmt="NLC", intermediates_only=True
+            pixels.to(weight.dtype), indices=1, norm=True, output_fmt="NLC", intermediates_only=True
         )
         return patches
 

@@ -151,8 +151,7 @@ class EncodingLlava(AdaptedLlava):
     @torch.no_grad()
     def encode_sensitivity(self, sensitivity_pixels: Tensor) -> Tensor:
         """Return the sensitivity encoder's patches of images ``[B, 3, h, w]``, ``[B, M, Dd]``."""
-        weight = next(self.sensitivity_encoder.parameters())
-        features: Tensor = self.sensitivity_encoder(sensitivity_pixels.to(weight.dtype))
+        features: Tensor = self.sensitivity_encoder(sensitivity_pixels)
         return features
 
     def encoder_fingerprint(self) -> str:

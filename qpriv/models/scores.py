@@ -55,7 +55,7 @@ def score_answers(hidden: Tensor, labels: Tensor, head: nn.Module) -> AnswerScor
     counts = answered.sum(dim=1)
     rows = answered.nonzero()[:, 0]
     first = counts.cumsum(dim=0) - counts
-    zeros = torch.zeros(len(labels), device=hidden.device)
+    zeros = gold_log_probs.new_zeros(len(labels))
     total = zeros.index_add(0, rows, gold_log_probs)
     opening = log_probs[first]
     return AnswerScores(

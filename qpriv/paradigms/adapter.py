@@ -1,12 +1,11 @@
 """A LoRA adapter that is there for a while: trained beside the victim's, gone without a trace."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from peft import PeftModel
 
-from qpriv.models.loading import DType
 from qpriv.models.quantization import Quantization, quantization_settings
 from qpriv.models.vision_language import VisionLanguageModel
 
@@ -39,7 +38,7 @@ def loading_lines(
     base: str,
     adapters: Sequence[str],
     folder: Path,
-    dtype: DType = "float32",
+    dtype: str = "float32",
     quantization: Quantization = "none",
 ) -> list[str]:
     """Return Python that loads exported adapters without this package, all active as in training.
@@ -85,6 +84,7 @@ def fresh_adapter(model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> 
     before = list(model.llava.active_adapters) if isinstance(model.llava, PeftModel) else None
     model.add_lora(recipe.rank, recipe.alpha, recipe.dropout, seed, SHADOW)
     if before is not None:
+        _retype(model, flags.keys())
         model.llava.set_adapter(SHADOW)
     try:
         yield SHADOW
@@ -99,3 +99,11 @@ def fresh_adapter(model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> 
             value.grad = flags[name][1]
         for name, module in model.named_modules():
             module.training = modes[name]
+
+
+def _retype(model: VisionLanguageModel, known: Collection[str]) -> None:
+    """Give new weights the type of the adapters that were there; a trainer may have changed it."""
+    weights = dict(model.named_parameters())
+    dtype = next(weights[name].dtype for name in known if ".lora_" in name)
+    for name in weights.keys() - known:
+        weights[name].data = weights[name].data.to(dtype)

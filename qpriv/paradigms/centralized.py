@@ -22,6 +22,7 @@ from qpriv.pruning.policy import PruningPolicy
 from .adapter import fresh_adapter
 from .clipping import scale_gradients, square_norm
 from .recipe import LoraRecipe, require
+from .scaling import Scaling, scaling_for
 from .seeding import preserved_random, seed_step
 
 
@@ -101,18 +102,18 @@ def step(
     recipe: LoraRecipe,
     optimizer: Optimizer,
     scheduler: LRScheduler,
-    backward: Callable[[Tensor], None] = torch.Tensor.backward,
+    scaling: Scaling,
     normaliser: float | None = None,
     cut: int = 0,
 ) -> StepReport:
     """Run one optimiser step on one batch."""
     optimizer.zero_grad()
     report = accumulate_gradients(
-        model, batch, policy, encode, recipe.micro_batch_size, backward, normaliser, cut=cut
+        model, batch, policy, encode, recipe.micro_batch_size, scaling.backward, normaliser, cut=cut
     )
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    scale_gradients(trained, square_norm(trained), recipe.clip)
-    optimizer.step()
+    scale_gradients(trained, square_norm(trained, scaling.scale), recipe.clip)
+    scaling.step(optimizer)
     scheduler.step()
     return report
 
@@ -129,8 +130,9 @@ def fine_tune(
 ) -> dict[str, Tensor]:
     """Train a fresh LoRA adapter, exactly as a `Trainer` fits a `VQAModule` of this recipe.
 
-    Same draw of the adapter, batch order, random numbers, loss and schedule: a shadow model
-    differs from its victim in the data and the seed, in nothing else. Afterwards model and
+    Same draw of the adapter, batch order, random numbers, loss and schedule, and the same types:
+    a shadow model differs from its victim in the data and the seed, in nothing else. Under the
+    autocast of the victim's trainer it computes as the victim does. Afterwards model and
     random numbers are what they were; in between, ``on_step`` sees the trained model.
 
     Args:
@@ -165,6 +167,7 @@ def fine_tune(
         model.train()
         optimizer = recipe.optimizer(model.parameters())
         scheduler = recipe.scheduler(optimizer, planned)
+        scaling = scaling_for(model.device)
         told = on_step or (lambda done: None)
         told(0)
         for epoch in range(math.ceil(end / len(loader))):
@@ -172,7 +175,8 @@ def fine_tune(
             left = int(end) - epoch * len(loader)
             for number, batch in enumerate(islice(loader, left)):
                 seed_step(seed, epoch, number)
-                step(model, batch.to(model.device), policy, encode, recipe, optimizer, scheduler)
+                batch = batch.to(model.device)
+                step(model, batch, policy, encode, recipe, optimizer, scheduler, scaling)
                 told(epoch * len(loader) + number + 1)
         return model.adapter_state(adapter)
 

@@ -11,21 +11,27 @@ from math import fsum, sqrt
 import torch
 from torch import nn
 
+from qpriv.models.precision import widened
+
 _EPSILON = 1e-6  # as in `torch.nn.utils.clip_grad_norm_`
 
 
-def square_norm(parameters: Iterable[nn.Parameter]) -> float:
+def square_norm(parameters: Iterable[nn.Parameter], scale: float = 1.0) -> float:
     """Return the sum of squares of the gradients of one party.
+
+    Args:
+        parameters: What the party trains.
+        scale: By what its gradients are multiplied, where the loss is scaled.
 
     >>> weight = nn.Parameter(torch.zeros(2)); weight.grad = torch.tensor([3.0, 4.0])
     >>> square_norm([weight, nn.Parameter(torch.zeros(1))])
     25.0
     """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    gradients = [widened(each.grad) for each in parameters if each.grad is not None]
     if not gradients:
         return 0.0
-    norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
-    return fsum(norms.double().square().tolist())
+    norms = torch.stack([norm.double() for norm in torch._foreach_norm(gradients)])
+    return fsum(norms.square().tolist()) / scale**2
 
 
 def scale_gradients(parameters: Iterable[nn.Parameter], total: float, clip: float) -> None:

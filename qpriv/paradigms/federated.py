@@ -21,6 +21,7 @@ from .fedavg import FedAvg, RoundOutcome, coming_rates, round_transcript
 from .paradigm import Paradigm, Run, merge_reports
 from .partition import PartitionName
 from .recipe import LoraRecipe
+from .scaling import CAUTIOUS, scaling_for
 from .seeding import preserved_random, seed_step
 from .weights import load_weights, named_weights, overwrite, trained
 
@@ -99,7 +100,7 @@ class Federated(Paradigm):
         batches, self._pending = self._pending, []
         outcome = self.train_round(run, batches, coming_rates(scheduler, len(batches)))
         self._server.mean = list(outcome.mean.values())
-        optimizer.step()
+        run.scaling.step(optimizer, gradients=False)
         for _ in batches:
             scheduler.step()
         self.round += 1
@@ -182,6 +183,7 @@ class Federated(Paradigm):
         optimizer: Optimizer = run.recipe.optimizer(parameters)
         if self.local_optimizer == "sgd":
             optimizer = SGD(parameters, lr=run.recipe.learning_rate)
+        scaling = scaling_for(run.model.device, CAUTIOUS)
         reports = []
         for number, (own, rate) in enumerate(zip(batches, rates, strict=True)):
             if own is None:
@@ -198,11 +200,13 @@ class Federated(Paradigm):
                         run.policy,
                         run.encode,
                         run.recipe.micro_batch_size,
+                        scaling.backward,
                         cut=run.first_cut,
                     )
                 )
-            scale_gradients(parameters, square_norm(parameters), run.recipe.clip)
-            optimizer.step()
+            total = square_norm(parameters, scaling.scale)
+            scale_gradients(parameters, total, run.recipe.clip)
+            scaling.step(optimizer)
         optimizer.zero_grad()
         return merge_reports(reports) if reports else None
 

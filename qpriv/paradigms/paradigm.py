@@ -1,13 +1,12 @@
 """`Paradigm`: who owns which layers and which data, and who steps when. `Centralized`: one party."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -22,6 +21,7 @@ from . import centralized, ranks
 from .centralized import Encode, StepReport, answer_tokens
 from .partition import Partition, PartitionName, draw_partition
 from .recipe import LoraRecipe
+from .scaling import OwnScaling, Scaling
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Run:
         encode: The frozen encoders, run where the data are.
         recipe: How adapters are trained.
         seed: Seed of the run.
-        backward: Runs the backward pass of a loss, where a trainer has its own.
+        scaling: Runs backward passes and takes steps, where a trainer has its own way.
         first_cut: Layer before which kept tokens are counted where nothing is cut.
     """
 
@@ -43,7 +43,7 @@ class Run:
     encode: Encode
     recipe: LoraRecipe
     seed: int = 0
-    backward: Callable[[Tensor], None] = torch.Tensor.backward
+    scaling: Scaling = field(default_factory=OwnScaling)
     first_cut: int = 0
 
 
@@ -225,7 +225,7 @@ class Centralized(Paradigm):
             run.recipe,
             optimizer,
             scheduler,
-            run.backward,
+            run.scaling,
             ranks.mean(answer_tokens(batch), run.model.device),
             run.first_cut,
         )

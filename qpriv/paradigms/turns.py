@@ -174,17 +174,17 @@ class Split(Paradigm):
                 run.policy,
                 run.encode,
                 run.recipe.micro_batch_size,
-                run.backward,
+                run.scaling.backward,
                 observe=lambda output: self._observe(transcript, output),
                 cut=self._cuts[0],
             )
         names = (SERVER, self._parties.of(client))
         parties = [adapter_parameters(run.model, name) for name in names]
-        total = sum(square_norm(own) for own in parties)
+        total = sum(square_norm(own, run.scaling.scale) for own in parties)
         count_scalars(transcript, self._cuts[0])
         for own in parties:
             scale_gradients(own, total, run.recipe.clip)
-        optimizer.step()
+        run.scaling.step(optimizer)
         self.traffic.add(transcript, len(batch))
         return report
 

@@ -76,7 +76,8 @@ class RandomPruning(PruningPolicy):
         name = f"{self.seed}/{int(self.draws)}/{key}"
         # a hash of our own: Python's is salted anew in every process
         number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
-        return torch.rand(num_patches, generator=torch.Generator().manual_seed(number))
+        generator = torch.Generator().manual_seed(number)
+        return torch.rand(num_patches, generator=generator, dtype=torch.float32)
 
 
 class DownsamplePruning(PruningPolicy):

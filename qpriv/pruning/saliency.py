@@ -13,6 +13,7 @@ from torch import Tensor
 
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
+from qpriv.models.precision import widened
 
 if TYPE_CHECKING:  # importing it takes seconds, and only whoever built a model gets here
     from qpriv.models.vision_language import VisionLanguageModel
@@ -37,7 +38,7 @@ def saliency_rank(gradient: Tensor, inputs: Tensor) -> Tensor:
     >>> saliency_rank(torch.tensor([[[1.0], [-3.0], [2.0]]]), torch.ones(1, 3, 1)).tolist()
     [[0.0, 1.0, 0.5]]
     """
-    saliency = (gradient * inputs).abs().sum(dim=-1)
+    saliency = (widened(gradient) * widened(inputs)).abs().sum(dim=-1)
     order = saliency.argsort(dim=-1, stable=True)
     ranks = torch.empty_like(saliency)
     steps = torch.linspace(0, 1, saliency.shape[-1], dtype=ranks.dtype, device=ranks.device)

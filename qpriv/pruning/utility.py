@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from qpriv.models.features import FeatureSizes
+from qpriv.models.precision import new_tensors
 
 
 class UtilityScorer(nn.Module):
@@ -41,6 +42,7 @@ def scaled_projection_dim(patch_dim: int) -> int:
     return max(32, patch_dim // 4)
 
 
+@new_tensors(torch.float32)
 def random_scorer(sizes: FeatureSizes, seed: int = 0) -> UtilityScorer:
     """Return the source's fixed, randomly initialised scorer, equal for equal seeds."""
     with torch.random.fork_rng(devices=[]):

@@ -243,6 +243,10 @@ def test_a_server_without_certificates_is_told_what_to_give(parties, capsys):
     [
         ([], "Centralized has one party only"),
         (["--model.paradigm=SplitLearning", "--model.paradigm.num_clients=2"], "choose private"),
+        (
+            ["--model.paradigm=SplitLearning", "--trainer.precision=bf16-mixed"],
+            "parties take their steps without a trainer, and so not in bf16-mixed",
+        ),
     ],
 )
 def test_what_cannot_be_divided_is_refused(parties, tmp_path, words, reason, capsys):

@@ -33,7 +33,7 @@ class ScanNoise:
         """Return a page ``[3, H, W]`` in [0, 255], shifted and with other ink."""
         steps = torch.randint(-self.shift, self.shift + 1, (2,), generator=generator)
         ink, brightness = (
-            low + (high - low) * float(torch.rand((), generator=generator))
+            low + (high - low) * float(torch.rand((), generator=generator, dtype=torch.float32))
             for low, high in (self.ink, self.brightness)
         )
         rolled = torch.roll(page.float(), (int(steps[0]), int(steps[1])), (-2, -1))
@@ -42,8 +42,13 @@ class ScanNoise:
 
     def add_grain(self, page: Tensor, generator: Generator) -> Tensor:
         """Return a page ``[3, H, W]`` in [0, 255] with grey grain."""
-        strength = 1.0 if self.fixed_grain else float(torch.rand((), generator=generator))
-        grain = torch.randn(page.shape[-2:], generator=generator).to(page.device)
+        strength = (
+            1.0
+            if self.fixed_grain
+            else float(torch.rand((), generator=generator, dtype=torch.float32))
+        )
+        grain = torch.randn(page.shape[-2:], generator=generator, dtype=torch.float32)
+        grain = grain.to(page.device)
         return (page + 255 * self.grain * strength * grain).clamp(0, 255)
 
 

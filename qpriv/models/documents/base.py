@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from qpriv.datasets.documents.scan import ScanNoise, scan
 from qpriv.errors import ModelError
+from qpriv.models.precision import new_tensors, widened
 
 from .decoding import GreedySettings, buckets, kept_tokens
 
@@ -116,6 +117,12 @@ class DocumentModel(nn.Module, ABC):
         return torch.device(next(self.network.parameters()).device)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Return the type of the weights, and so of the pages that the encoder reads."""
+        dtype: torch.dtype = next(self.network.parameters()).dtype
+        return dtype
+
+    @property
     def base(self) -> Stock:
         """Return the stock model, inside its adapters where it has some."""
         unwrap = getattr(self.network, "get_base_model", None)
@@ -192,6 +199,8 @@ class DocumentModel(nn.Module, ABC):
         """Return the greedy answers, see `hypotheses`."""
         return [best for (best,) in self.hypotheses(pages, questions, max_new_tokens)]
 
+    # the library's processors of scores make float32 of what has no type
+    @new_tensors(torch.float32)
     @torch.no_grad()
     def hypotheses(
         self,
@@ -267,7 +276,8 @@ class DocumentModel(nn.Module, ABC):
 
     def loss(self, logits: Tensor, tokens: TokenisedAnswers) -> Tensor:
         """Return the mean cross-entropy over the scored positions."""
-        return F.cross_entropy(logits.flatten(0, 1), tokens.labels.flatten(), ignore_index=IGNORED)
+        scores = widened(logits.flatten(0, 1))
+        return F.cross_entropy(scores, tokens.labels.flatten(), ignore_index=IGNORED)
 
     def replies(self, logits: Tensor, tokens: TokenisedAnswers) -> Replies:
         """Return whether greedy decoding would give the answers, without decoding.

@@ -1,9 +1,9 @@
 """`DocumentBatch`: pages with all questions about them, as tensors."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
+from msgspec import Struct
 from PIL import Image
 from torch import Tensor
 
@@ -35,8 +35,8 @@ def by_page(samples: Sequence[VQASample], most: int = 8) -> list[PageQuestions]:
     return [tuple(group) for group in groups]
 
 
-@dataclass(frozen=True)
-class DocumentBatch:
+# no dataclass: see `VQABatch`
+class DocumentBatch(Struct, frozen=True):
     """Some pages and their questions.
 
     Args:

@@ -35,7 +35,8 @@ class Donut(DocumentModel):
         self, pages: Sequence[Tensor], questions: Sequence[str], page_of: Sequence[int]
     ) -> EncodedPages:
         """Encode each page once; questions come in at the decoder."""
-        states: Tensor = self.base.encoder(pixel_values=self.normalised(pages)).last_hidden_state
+        pixels = self.normalised(pages).to(self.dtype)
+        states: Tensor = self.base.encoder(pixel_values=pixels).last_hidden_state
         rows = torch.tensor(page_of, dtype=torch.long, device=states.device)
         return EncodedPages(states, None, rows)  # type: ignore[arg-type]
 

@@ -34,7 +34,7 @@ class PaliGemma(DocumentModel):
         self, pages: Sequence[Tensor], questions: Sequence[str], page_of: Sequence[int]
     ) -> EncodedPages:
         """Encode each page once; questions come in at the decoder."""
-        pixels = normalised(pages, self.processor.image_processor, self.device)
+        pixels = normalised(pages, self.processor.image_processor, self.device).to(self.dtype)
         features: Tensor = self.base.get_image_features(pixel_values=pixels).pooler_output
         rows = torch.tensor(page_of, dtype=torch.long, device=features.device)
         return EncodedPages(features, None, rows)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ class Pix2Struct(DocumentModel):
         ]
         patches = self.processor.image_processor(pictures, is_vqa=False, return_tensors="pt")
         mask = patches["attention_mask"].to(self.device)
-        flattened = patches["flattened_patches"].to(self.device)
+        flattened = patches["flattened_patches"].to(self.device, self.dtype)
         output = self.base.encoder(flattened_patches=flattened, attention_mask=mask)
         rows = torch.arange(len(questions), device=self.device)
         return EncodedPages(output.last_hidden_state, mask, rows)  # type: ignore[arg-type]

@@ -1,0 +1,86 @@
+"""The trainer's precision: what a module can be trained in, and how losses are scaled."""
+
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from qpriv.errors import ConfigError
+
+_WEIGHTS = {"16-true": torch.float16, "bf16-true": torch.bfloat16, "64-true": torch.float64}
+_PRODUCTS = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
+
+
+def weights_under(trainer: L.Trainer, loaded: torch.dtype) -> torch.dtype:
+    """Return in which type a trainer keeps weights that were loaded in some type."""
+    return _WEIGHTS.get(str(trainer.precision), loaded)
+
+
+def check_precision(trainer: L.Trainer, loaded: torch.dtype = torch.float32) -> None:
+    """Refuse a precision that trains nothing, or that contradicts how weights are loaded.
+
+    Args:
+        trainer: Has the precision.
+        loaded: Type that the module loads its frozen weights in; float32 fits every precision.
+
+    Raises:
+        ConfigError: If it is one of them.
+    """
+    precision = str(trainer.precision)
+    kept, products = _WEIGHTS.get(precision), _PRODUCTS.get(precision)
+    name, where = str(loaded).removeprefix("torch."), "--trainer.precision"
+    if precision == "16-true" and trainer.state.fn == "fit":
+        raise ConfigError(
+            "16-true trains nothing: steps of AdamW are no numbers in float16",
+            where=where,
+            remedy="use bf16-true, or 16-mixed",
+        )
+    if loaded != torch.float32 and (kept or products or loaded) != loaded:
+        raise ConfigError(
+            f"weights are loaded in {name}, and {precision} computes in another type",
+            where=where,
+            remedy=f"use {_fitting(loaded)}, or --model.dtype float32",
+        )
+
+
+def _fitting(loaded: torch.dtype) -> str:
+    return "16-mixed" if loaded == torch.float16 else "bf16-mixed or bf16-true"
+
+
+class TrainerScaling:
+    """Backward passes and steps of a module that takes its steps itself, by way of its trainer.
+
+    Implements `qpriv.paradigms.scaling.Scaling`. Under ``16-mixed`` the trainer's precision plugin
+    scales the loss, and takes the factor out again when the optimiser steps.
+
+    Args:
+        module: The module, in training.
+    """
+
+    def __init__(self, module: L.LightningModule) -> None:
+        self._module = module
+        self._plugin: Any = module.trainer.precision_plugin
+
+    @property
+    def scale(self) -> float:
+        """Return the factor, 1 where there is none."""
+        scaler: torch.amp.GradScaler | None = getattr(self._plugin, "scaler", None)
+        return 1.0 if scaler is None else float(scaler.get_scale())
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a loss to the weights."""
+        self._module.manual_backward(loss)
+
+    def step(self, optimizer: Optimizer, *, gradients: bool = True) -> None:
+        """Take a step; a scaler would look for gradients where there are none."""
+        scaler = getattr(self._plugin, "scaler", None)
+        if gradients or scaler is None:
+            optimizer.step()
+            return
+        self._plugin.scaler = None
+        try:
+            optimizer.step()
+        finally:
+            self._plugin.scaler = scaler

@@ -1,7 +1,13 @@
 """Configurations of several devices are laid over a fit; what cannot be attacked there is refused."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import lightning as L
 import pytest
+import torch
 import yaml
 from lightning.pytorch.strategies import FSDPStrategy
 
@@ -9,6 +15,7 @@ from callbacks import SensitivityProbe
 from cli.main import main
 from cli.training import CONFIGS, refuse_forked
 from qpriv.errors import ConfigError
+from tests.tiny_models import build_random_backbone
 
 SCALE = sorted(path.stem for path in (CONFIGS / "scale").glob("*.yaml"))
 
@@ -48,3 +55,62 @@ def test_a_strategy_that_copies_a_process_is_refused(strategy):
     refuse_forked("ddp_spawn", "fit")
     with pytest.raises(ConfigError, match="in processes that end"):
         refuse_forked("ddp_spawn", "attack")
+
+
+def steps(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """Type a fit of two steps on CPUs, on a random backbone, and do not wait for it."""
+    command = [
+        Path(sys.executable).with_name("qpriv"),
+        "fit",
+        "--config=tiny/vqa_off.yaml",
+        *words,
+        "--trainer.accelerator=cpu",
+        "--trainer.callbacks=[]",
+        "--trainer.limit_train_batches=2",
+        "--trainer.limit_val_batches=0",
+        "--trainer.max_epochs=1",
+        "--trainer.enable_progress_bar=false",
+        f"--model.backbone={folder / 'backbone'}",
+        "--model.feature_cache=null",
+        "--model.rank=2",
+        "--data.num_train=8",
+        "--data.num_memorised=4",
+        "--data.num_eval=4",
+        "--data.batch_size=2",
+        "--run.wandb=off",
+        "--run.tensorboard=false",
+    ]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finished(*processes: subprocess.Popen[str]) -> None:
+    try:
+        for process in processes:
+            said, _ = process.communicate(timeout=300)
+            assert process.returncode == 0, said[-3000:]
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def learned(run: Path) -> None:
+    """Check that a run took its two steps, and that what it learned is whole."""
+    stored = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    assert stored["global_step"] == 2
+    moved = [value for name, value in stored["state_dict"].items() if "lora_B" in name]
+    assert len(moved) == 7 * 8 and all(bool(value.any()) for value in moved)
+
+
+@pytest.mark.slow
+def test_two_processes_train_by_the_configuration_of_ddp(tmp_path):
+    build_random_backbone(tmp_path / "backbone")
+    words = ("--config=scale/ddp.yaml", "--trainer.devices=2")
+    finished(steps(tmp_path, *words, f"--trainer.default_root_dir={tmp_path / 'run'}"))
+    learned(tmp_path / "run")

@@ -71,6 +71,7 @@ class Attack:
         name: What the names of its figures begin with, after ``attack/``.
         family: What stands before the name, where that is not ``attack``.
         title: Heading of its tables.
+        topic: The same in a word or two, before a sentence; empty for the title.
         quantities: Its figures, in the order of a table.
         rows: Its rows in the table of the attacks.
         claims: What is claimed of it.
@@ -85,6 +86,7 @@ class Attack:
     claims: tuple[Claimed, ...] = ()
     bound: str = ""
     family: str = "attack"
+    topic: str = ""
 
     def figure(self, name: str) -> str:
         """Return the whole name of one of its figures.
@@ -119,6 +121,11 @@ def aside(quantities: Iterable[Quantity], *leading: str) -> tuple[Quantity, ...]
     return tuple(replace(own, headline=False, leading=own.name in leading) for own in quantities)
 
 
+def answered(quantities: Iterable[Quantity], by: str) -> tuple[Quantity, ...]:
+    """Return quantities that name their attacker where others answer the same question."""
+    return tuple(replace(own, by=by) if own.question else own for own in quantities)
+
+
 def prefixed(quantities: Iterable[Quantity], prefix: str, title: str) -> tuple[Quantity, ...]:
     """Return the same quantities of a variant of an attack, whose names begin with a prefix.
 
@@ -128,7 +135,12 @@ def prefixed(quantities: Iterable[Quantity], prefix: str, title: str) -> tuple[Q
     """
     return tuple(
         replace(
-            own, name=f"{prefix}{own.name}", title=f"{title}: {own.title}", label="", headline=False
+            own,
+            name=f"{prefix}{own.name}",
+            title=f"{title}: {own.title}",
+            label="",
+            headline=False,
+            by=title if own.question else "",
         )
         for own in quantities
     )

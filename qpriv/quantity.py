@@ -25,6 +25,10 @@ class Quantity:
         headline: Whether summary, charts, dashboards and the text of a command speak of it.
         leading: Whether it stands in the main table rather than in that of all other figures.
         logged: Under which name a run logs it, where that is not its own.
+        question: What it answers, where figures of several attackers answer the same: a headline
+            shows the attacker that takes most.
+        by: Who answers it, such as ``LiRA``, for a headline.
+        caution: What a reader must not take it for, in a few words.
     """
 
     name: str
@@ -38,6 +42,9 @@ class Quantity:
     headline: bool = False
     leading: bool = True
     logged: str = ""
+    question: str = ""
+    by: str = ""
+    caution: str = ""
 
     @property
     def short(self) -> str:

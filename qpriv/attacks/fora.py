@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
-from qpriv.declaration import Attack, Claimed, Row, aside
+from qpriv.declaration import Attack, Claimed, Row, answered, aside
 from qpriv.errors import ConfigError
 from qpriv.models.precision import full_precision
 
@@ -52,7 +52,10 @@ _WEAKER = (*aside(QUANTITIES, *WEAKER), *aside(RECOVERED, *WEAKER), *aside(resid
 SUPERVISED = Attack(
     name="fora",
     title="Image reconstruction (FORA)",
-    quantities=(*QUANTITIES, *residual.QUANTITIES),
+    quantities=(
+        *answered(QUANTITIES, "supervised inversion, the upper bound"),
+        *residual.QUANTITIES,
+    ),
     rows=(
         Row(
             what='supervised inverter, `ForaProbe(client="supervised")`',
@@ -98,7 +101,7 @@ SUPERVISED = Attack(
 SUBSTITUTE = Attack(
     name="fora_substitute",
     title="Image reconstruction (FORA, substitute client)",
-    quantities=_WEAKER,
+    quantities=answered(_WEAKER, "FORA"),
     rows=(
         Row(
             what='FORA, `ForaProbe(client="substitute")`',
@@ -115,7 +118,7 @@ SUBSTITUTE = Attack(
 SIMULATOR = Attack(
     name="sdar",
     title="Image reconstruction (SDAR)",
-    quantities=_WEAKER,
+    quantities=answered(_WEAKER, "SDAR"),
     rows=(
         Row(
             what='SDAR\'s simulator, `ForaProbe(client="simulator")`',

@@ -13,14 +13,14 @@ public base model, though, and a pilot that starts as that (``base``) starts whe
 The gradient penalty is over the whole sample; the published code takes it per channel.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from qpriv.declaration import Attack, Row, aside
+from qpriv.declaration import Attack, Row, answered, aside
 from qpriv.errors import ConfigError
 from qpriv.models.precision import full_precision
 from qpriv.quantity import Quantity
@@ -70,7 +70,7 @@ ATTACKS = (
     Attack(
         name="fsha",
         title="Feature-space hijacking (FSHA)",
-        quantities=_FIGURES,
+        quantities=answered(_FIGURES, "FSHA"),
         rows=(
             Row(
                 what="FSHA, `FshaProbe`",
@@ -87,13 +87,14 @@ ATTACKS = (
     Attack(
         name="fsha_control",
         title="Feature-space hijacking (control: the honest gradient is returned)",
-        quantities=_FIGURES,
+        # a control answers no question about what leaks
+        quantities=tuple(replace(own, question="") for own in _FIGURES),
         bound="fora",
     ),
     Attack(
         name="fsha_convolution",
         title="Feature-space hijacking (FSHA, published pilot)",
-        quantities=_FIGURES,
+        quantities=answered(_FIGURES, "FSHA, published pilot"),
         bound="fora",
     ),
 )

@@ -28,6 +28,7 @@ QUANTITIES = (
     Quantity(
         name="image_top1_activation",
         title="The same, by the activation",
+        label="by the activation",
         meaning="How often the activation that crosses anyway tells it.",
         direction="leak",
     ),
@@ -41,6 +42,7 @@ QUANTITIES = (
     Quantity(
         name="tail_label_accuracy_prior",
         title="Baseline: commonest answer, tail",
+        label="commonest answer",
         meaning="How often the question's commonest answer is right.",
     ),
     Quantity(
@@ -60,6 +62,7 @@ QUANTITIES = (
     Quantity(
         name="label_accuracy_prior",
         title="Baseline: commonest answer",
+        label="commonest answer",
         meaning="How often the question's commonest answer is right.",
     ),
     Quantity(
@@ -72,6 +75,7 @@ QUANTITIES = (
     Quantity(
         name="span_f1_prior",
         title="Baseline: commonest words, F1",
+        label="commonest words",
         meaning="What the task's commonest words give.",
     ),
     *aside(
@@ -117,6 +121,7 @@ QUANTITIES = (
 GRADIENT = Attack(
     name="gradient",
     title="Gradient attacks: labels, words and pictures",
+    topic="Gradients",
     quantities=QUANTITIES,
     rows=(
         Row(

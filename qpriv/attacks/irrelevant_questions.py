@@ -29,6 +29,7 @@ from qpriv.datasets.sample import VQASample
 from qpriv.declaration import Attack, Row, aside, prefixed
 from qpriv.errors import DataError, reason
 from qpriv.metrics.intervals import wilson_interval
+from qpriv.metrics.sensitivity import TOKENS_KEPT
 from qpriv.quantity import Quantity
 from qpriv.result import Result
 
@@ -85,6 +86,8 @@ ATTACKS = (
                     title=f"{title}: sensitive tokens kept",
                     meaning="Share of the truly sensitive tokens that cross under that question.",
                     direction="leak",
+                    question=TOKENS_KEPT.question,
+                    by=title[0].lower() + title[1:],
                 )
                 for kind, title in _ASKED.items()
             ),

@@ -32,7 +32,13 @@ METHODS = {
 }
 """What the names of an attack's figures begin with, and its name; the first is the headline."""
 
-SHADOW_AUC = replace(AUC, title="AUC, shadow models", baseline="blind_auc")
+SHADOW_AUC = replace(
+    AUC,
+    title="AUC, shadow models",
+    baseline="blind_auc",
+    question="membership",
+    by=METHODS[""],
+)
 BLIND_AUC = Quantity(
     name="blind_auc",
     title="Baseline: blind AUC",
@@ -48,12 +54,12 @@ MEMBERSHIP = Attack(
         BLIND_AUC,
         *(
             replace(
-                AUC,
+                SHADOW_AUC,
                 name=f"{prefix}auc",
                 title=f"AUC, {title}",
                 label="",
                 headline=False,
-                baseline="blind_auc",
+                by=title,
             )
             for prefix, title in METHODS.items()
             if prefix

@@ -28,6 +28,7 @@ FACE = Quantity(
     direction="leak",
     baseline="floor_mean_face",
     headline=True,
+    question="face reconstruction",
 )
 FACE_FLOOR = Quantity(
     name="floor_mean_face",
@@ -51,6 +52,8 @@ IMAGE = Quantity(
     unit="dB",
     direction="leak",
     baseline="floor_mean_image",
+    headline=True,
+    question="image reconstruction",
 )
 IMAGE_FLOOR = Quantity(
     name="floor_mean_image",
@@ -65,6 +68,8 @@ FOUND = Quantity(
     label="Faces found first",
     meaning="Share of faces whose person stands first in the gallery.",
     direction="leak",
+    headline=True,
+    question="recognition",
 )
 FOUND_AMONG_FIVE = Quantity(
     name="reid_top5",

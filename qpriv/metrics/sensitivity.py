@@ -25,6 +25,7 @@ SER = Quantity(
     "patches go first. No evidence of privacy by itself.",
     chance=1.0,
     headline=True,
+    caution="no evidence of privacy",
 )
 SER_POOLED = Quantity(
     name="sensitivity_exclusion_ratio_pooled",
@@ -36,9 +37,11 @@ TOKENS_KEPT = Quantity(
     title="Sensitive tokens surviving",
     label="Sensitive tokens",
     meaning="Share of the tokens at least half in a sensitive box that still leave the client; "
-    "lower is safer.",
+    "where none does, patches that touch a box may.",
     direction="leak",
     headline=True,
+    question="sensitive tokens",
+    by="the image's own question",
 )
 TOKENS_TOUCHING = Quantity(
     name="sensitive_tokens_touching",

@@ -103,7 +103,7 @@ def _student(values: Sequence[float], mean: float) -> tuple[float, float]:
 def _mover(mean: float, terms: Sequence[Term]) -> tuple[float, float] | None:
     below = above = 0.0
     for factor, result in terms:
-        if result.ci is None:
+        if result.ci is None or not all(map(math.isfinite, result.ci)):
             return None
         ends = [factor * (end - _value(result)) for end in result.ci]
         below += min(ends) ** 2

@@ -91,8 +91,8 @@ class Figure:
 
     @property
     def measured(self) -> dict[Seed, Result]:
-        """Return the seeds that have a value."""
-        return {seed: result for seed, result in self.by_seed.items() if result.value is not None}
+        """Return the seeds that have a finite value."""
+        return {seed: result for seed, result in self.by_seed.items() if _is_number(result.value)}
 
     @property
     def failed(self) -> list[Result]:
@@ -108,6 +108,11 @@ class Figure:
     def example(self) -> Result:
         """Return one of the results, for its unit and settings."""
         return next(iter(self.by_seed.values()))
+
+    @property
+    def hypothetical(self) -> bool:
+        """Return whether it was read at a cut that the run does not have."""
+        return self.channel.startswith(HYPOTHETICAL)
 
     @property
     def short(self) -> bool:
@@ -204,7 +209,7 @@ class Evidence:
         """
         found = [f for f in self.named(name) if f.condition == condition and _agrees(f, setting)]
         # what crosses is spoken of before what would cross at a cut that the run does not have
-        found = sorted(found, key=lambda figure: figure.channel.startswith(HYPOTHETICAL))
+        found = sorted(found, key=lambda figure: figure.hypothetical)
         of_one = [
             figure
             for figure in found
@@ -273,4 +278,8 @@ def _agrees(figure: Figure, setting: Mapping[str, Scalar]) -> bool:
 
 def _belongs(measurement: Measurement, figure: Figure) -> bool:
     same = measurement.identity[:-1] == figure.identity[:-1]
-    return same and measurement.result.value is not None
+    return same and _is_number(measurement.result.value)
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)

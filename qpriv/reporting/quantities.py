@@ -56,6 +56,12 @@ def headlines() -> list[Quantity]:
     return sorted(chosen, key=lambda own: ("use", "neutral", "leak").index(own.direction))
 
 
+def answers(own: Quantity) -> tuple[str, ...]:
+    """Return the names of all figures that answer the question of a headline, its own first."""
+    same = [each.name for each in quantities().values() if each.question == own.question]
+    return tuple(dict.fromkeys([own.name, *(same if own.question else ())]))
+
+
 def leaks() -> list[Quantity]:
     """Return the headlines of which more is more leak."""
     return [own for own in headlines() if own.direction == "leak"]

@@ -1,23 +1,28 @@
-"""What was measured and what it means, in sentences made from the figures themselves."""
+"""What was measured and what it means: cards and sentences made from the figures themselves."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from qpriv.attacks.gradient_report import GRADIENT, PICTURE
-from qpriv.attacks.membership import MEMBERSHIP
-from qpriv.metrics.answers import ACCURACY
-from qpriv.metrics.membership import AUC
-from qpriv.pruning.decision import KEPT_TOKENS
+from qpriv.errors import DataError
+from qpriv.pruning.label import PolicyLabel
 from qpriv.quantity import Quantity
 
 from .claims import Claim
-from .claims.comparison import FACE_FLOOR, FACE_PSNR, strongest
 from .condition import HYPOTHETICAL, Condition, headline
 from .evidence import Evidence, Figure
 from .numbers import basis, interval, number
-from .quantities import headlines, quantity
+from .quantities import headlines, leaks
 from .run_folder import Run
+from .sentences import (
+    join,
+    membership,
+    other_attacks,
+    recognition,
+    reconstruction,
+    utility,
+)
+from .strongest import by_whom, failures, held_against, strongest_figure
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,23 @@ class Tile:
 
 @dataclass(frozen=True)
 class Card:
-    """The headline figures of one policy."""
+    """The headline figures of one policy.
+
+    Args:
+        title: Label of the policy.
+        meaning: The label in plain words.
+        tiles: What was measured.
+        supposed: What would be read at a cut that the run does not have; no headlines.
+    """
 
     title: str
     meaning: str
     tiles: tuple[Tile, ...]
+    supposed: tuple[Tile, ...] = ()
 
 
 def describe_runs(runs: Sequence[Run], evidence: Evidence) -> str:
-    """Say how many runs there are, over which seeds and on which data."""
+    """Say how many runs there are, on which data, what is pruned, and whether anybody attacked."""
     seeds = sorted({str(r.seed) for run in runs for r in run.results if r.seed is not None})
     sets = ", ".join(name or "unnamed data" for name in evidence.datasets) or "no data yet"
     seeds_text = (
@@ -52,21 +65,22 @@ def describe_runs(runs: Sequence[Run], evidence: Evidence) -> str:
             f"{found} Document models answer questions about pages. Answers they were trained on "
             "are erased from the pages, and attackers ask for them all the same."
         )
-    return (
-        f"{found} A vision-language model answers "
-        "questions about images. Before anything leaves the client, a pruning policy drops part of "
-        "the visual tokens. Attackers then try to take from what crosses, or from the trained "
-        "model, what they should not have."
-    )
+    pruned = _pruning({result.policy for run in runs for result in run.results})
+    answer = "A vision-language model answers questions about images."
+    return " ".join(filter(None, (found, answer, pruned, _attackers(evidence))))
 
 
 def findings(evidence: Evidence, claims: Sequence[Claim]) -> list[str]:
     """Return what the figures mean, one sentence or two each."""
-    chosen = headline(evidence.conditions)
-    off = next((each for each in chosen if each.family == "off"), None)
-    chosen = [each for each in chosen if each.rank_by in ("", "fused")] or chosen
-    sentences = [*_utility(evidence, off, chosen), *_faces(evidence, chosen)]
-    sentences += [*_membership(evidence, chosen), *_gradients(evidence, chosen)]
+    shown = _shown(evidence)
+    sentences = [
+        *utility(evidence, shown),
+        *reconstruction(evidence, shown),
+        *recognition(evidence, shown),
+        *membership(evidence, shown),
+        *other_attacks(evidence),
+        *_not_on_a_card(evidence, shown),
+    ]
     verdicts = Counter(claim.verdict for claim in claims)
     if claims:
         sentences.append(
@@ -77,11 +91,12 @@ def findings(evidence: Evidence, claims: Sequence[Claim]) -> list[str]:
 
 
 def cards(evidence: Evidence) -> list[Card]:
-    """Return the headline figures of no pruning, half the tokens and the dynamic threshold."""
-    chosen = headline(evidence.conditions)
-    fused = [each for each in chosen if each.rank_by in ("", "fused")]
-    made = [Card(c.label, c.meaning, tuple(_tiles(evidence, c))) for c in fused or chosen]
-    return [card for card in made if card.tiles][:4]
+    """Return the headline figures of no pruning, half the tokens and the dynamic threshold.
+
+    Of a few policies, whatever they are, every one has a card.
+    """
+    made = [_card(evidence, condition) for condition in _shown(evidence)]
+    return [card for card in made if card.tiles or card.supposed]
 
 
 def troubles(runs: Sequence[Run]) -> list[str]:
@@ -96,145 +111,144 @@ def troubles(runs: Sequence[Run]) -> list[str]:
     return [*problems, *(f"{text}, {_count(times, 'time')}" for text, times in failed.items())]
 
 
-def _tiles(evidence: Evidence, condition: Condition) -> list[Tile]:
-    tiles = []
+CARDS = 4
+"""Most cards of a data set: a phone shows one at a time."""
+
+
+def _shown(evidence: Evidence) -> list[Condition]:
+    """Return the policies that cards and sentences speak of."""
+    speaking = {name for own in headlines() for name in (own.name, own.question) if name}
+    told = [c for c in evidence.conditions if _speaks(evidence, c)] if speaking else []
+    if len(told) <= CARDS:
+        return told
+    chosen = headline(told)
+    return ([each for each in chosen if each.rank_by in ("", "fused")] or chosen)[:CARDS]
+
+
+def _speaks(evidence: Evidence, condition: Condition) -> bool:
+    """Return whether a policy has a headline figure, or one that failed."""
+    return any(
+        failures(evidence, own, condition)
+        or strongest_figure(evidence, own, condition)
+        or strongest_figure(evidence, own, condition, supposed=True)
+        for own in headlines()
+    )
+
+
+def _card(evidence: Evidence, condition: Condition) -> Card:
+    tiles = _tiles(evidence, condition, supposed=False)
+    supposed = _tiles(evidence, condition, supposed=True)
+    return Card(condition.label, condition.meaning, tuple(tiles), tuple(supposed))
+
+
+def _tiles(evidence: Evidence, condition: Condition, *, supposed: bool) -> list[Tile]:
+    """Return a tile for each headline; recognition stands wherever a reconstruction does."""
+    made: list[Tile] = []
+    rebuilt = False
     for own in headlines():
-        figure = evidence.figure(own.name, condition, **strongest(evidence, own.name))
-        estimate = figure.estimate if figure else None
-        if figure and estimate:
-            unit = figure.example.unit
-            value = number(estimate.value, unit) + (" dB" if unit == "dB" else "")
-            notes = (
-                _beside(evidence, own, condition),
-                _query(figure),
-                HYPOTHETICAL.rstrip(":") if figure.channel.startswith(HYPOTHETICAL) else "",
-                "short attacker" if figure.short else "",
-                basis(estimate),
+        figure = strongest_figure(evidence, own, condition, supposed=supposed)
+        if figure:
+            made.append(_tile(evidence, own, figure))
+            rebuilt = rebuilt or own.question.endswith("reconstruction")
+        elif not supposed and (failed := failures(evidence, own, condition)):
+            made.append(Tile(own.short, failed[0].example.status, "", failed[0].example.note))
+        elif own.question == "recognition" and rebuilt:
+            made.append(_unknown(evidence, own, condition))
+    return made
+
+
+def _tile(evidence: Evidence, own: Quantity, figure: Figure) -> Tile:
+    estimate, unit = figure.estimate, figure.example.unit
+    assert estimate is not None  # the strongest figure has a value
+    notes = (
+        held_against(evidence, figure),
+        by_whom(evidence, own, figure),
+        f"on {figure.dataset}" if own.direction == "use" and figure.dataset else "",
+        own.caution,
+        figure.channel if figure.hypothetical else "",
+        "short attacker" if figure.short else "",
+        f"failed in {_count(len(figure.failed), 'seed')}" if figure.failed else "",
+        basis(estimate),
+    )
+    value = number(estimate.value, unit) + (" dB" if unit == "dB" else "")
+    return Tile(
+        own.short, value, interval(estimate.interval, unit), " · ".join(filter(None, notes))
+    )
+
+
+def _unknown(evidence: Evidence, own: Quantity, condition: Condition) -> Tile:
+    """Return the tile of what was not told beside a reconstruction, and why."""
+    tried = [f for f in evidence.named(own.name) if f.condition == condition]
+    why = next((f.example.note for f in tried if f.example.note), "")
+    value = "n/a" if tried else "not measured"
+    return Tile(
+        own.short, value, "", why or "PSNR alone does not tell whether a face is recognised"
+    )
+
+
+def _not_on_a_card(evidence: Evidence, shown: Sequence[Condition]) -> list[str]:
+    """Say how many policies have no card, and which of these gives away more than any that has."""
+    rest = [c for c in evidence.conditions if c not in shown and _speaks(evidence, c)]
+    if not rest:
+        return []
+    told = [f"Not on a card: {_count(len(rest), 'other policy')}, in the tables."]
+    for own in leaks():
+        inside, outside = (_most(evidence, own, conditions) for conditions in (shown, rest))
+        if outside and outside[0] > (inside[0] if inside else float("-inf")):
+            value, condition = outside
+            unit = " dB" if own.unit == "dB" else ""
+            told.append(
+                f"{own.short} is highest there: {number(value, own.unit)}{unit} under {condition.label}."
             )
-            ends = interval(estimate.interval, unit)
-            tiles.append(Tile(own.short, value, ends, " · ".join(filter(None, notes))))
-    return tiles
+    return [" ".join(told)]
 
 
-def _beside(evidence: Evidence, own: Quantity, condition: Condition) -> str:
-    """Say what a headline figure is to be held against."""
-    if own.baseline:
-        floor, name = evidence.estimate(own.baseline, condition), quantity(own.baseline).short
-        unit = " dB" if own.unit == "dB" else ""
-        told = f"{name} {number(floor.value, own.unit)}{unit}" if floor else f"{name} not measured"
-        return told if own.chance is None else f"{told} · guessing {own.chance:g}"
-    return "" if own.chance is None else f"guessing {own.chance:g}"
+def _most(
+    evidence: Evidence, own: Quantity, conditions: Iterable[Condition]
+) -> tuple[float, Condition] | None:
+    found = [(strongest_figure(evidence, own, each), each) for each in conditions]
+    values = [(f.estimate.value, each) for f, each in found if f and f.estimate]
+    return max(values, key=lambda pair: pair[0], default=None)
 
 
-def _utility(evidence: Evidence, off: Condition | None, chosen: Sequence[Condition]) -> list[str]:
-    whole = evidence.estimate(ACCURACY.name, off) if off else None
-    if whole is None:
-        return []
-    parts = []
-    for each in chosen:
-        accuracy = evidence.estimate(ACCURACY.name, each)
-        kept = evidence.estimate(KEPT_TOKENS.name, each)
-        if each != off and accuracy and kept:
-            parts.append(
-                f"{_percent(accuracy.value)} under {each.label} "
-                f"({number(kept.value, 'tokens')} tokens kept)"
-            )
-    against = f", against {_join(parts)}" if parts else ""
-    return [
-        f"Utility: {_percent(whole.value)} of the questions are answered right without pruning{against}."
-    ]
+def _pruning(policies: Iterable[str]) -> str:
+    """Say whether any visual token is dropped in these runs."""
+    drops = {_drops(policy) for policy in policies if policy}
+    if drops == {True, False}:
+        return (
+            "Some runs keep every visual token; in the others a pruning policy drops or merges "
+            "part of them before the language model reads them."
+        )
+    return {
+        frozenset({False}): "Nothing is pruned: every visual token is kept.",
+        frozenset({True}): "A pruning policy drops or merges part of the visual tokens before the "
+        "language model reads them.",
+    }.get(frozenset(drops), "")
 
 
-def _faces(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
-    setting = strongest(evidence, FACE_PSNR)
-    parts, short = [], False
-    for each in chosen:
-        figure = evidence.figure(FACE_PSNR, each, **setting)
-        floor = evidence.estimate(FACE_FLOOR, each)
-        if figure and figure.estimate:
-            gap = f" ({_gap(figure.estimate.value - floor.value)})" if floor else ""
-            parts.append(f"{each.label} {number(figure.estimate.value, 'dB')} dB{gap}")
-            short = short or figure.short
-    if not parts:
-        return []
-    lower = " The attackers had little time: read these as lower bounds." if short else ""
-    return [
-        "Faces: how well an attacker repaints the face from what crosses, against the floor of "
-        f"painting an average face: {'; '.join(parts)}.{lower}"
-    ]
+def _drops(policy: str) -> bool:
+    try:
+        label = PolicyLabel.parse(policy)
+    except DataError:
+        return True
+    return label.name != "off" and label.ratio != 0
 
 
-def _gap(difference: float) -> str:
-    return f"{abs(difference):.1f} dB {'above' if difference > 0 else 'below'} it"
-
-
-def _membership(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
-    figures = [
-        f
-        for f in evidence.named(MEMBERSHIP.figure(AUC.name))
-        if f.condition in chosen and f.estimate
-    ]
-    asked: dict[str, list[str]] = {}
-    for figure in figures:
-        query = str(dict(figure.setting).get("query_policy", "not recorded"))
-        query = "same" if figure.condition.family == "off" else query
-        where = _whose(evidence, figure)
-        value = f"{where} {number(figure.estimate.value)}" if figure.estimate else ""
-        # where nothing is pruned, all query policies are one question with one answer
-        if value not in asked.setdefault(query, []):
-            asked[query].append(value)
-    if not asked:
-        return []
-    parts = [
-        f"{_QUERIES.get(query, query)}: {', '.join(values)}" for query, values in asked.items()
-    ]
-    return [
-        "Membership: how well an attacker tells training images from others (AUC; 0.5 is "
-        f"guessing). {'; '.join(parts)}."
-    ]
-
-
-def _gradients(evidence: Evidence, chosen: Sequence[Condition]) -> list[str]:
-    parts = []
-    for figure in evidence.named(_GRADIENT):
-        if figure.condition in chosen and figure.estimate:
-            chance = figure.example.attack.get("prior")
-            against = f" (guessing {number(float(chance))})" if chance is not None else ""
-            where = _whose(evidence, figure)
-            parts.append(f"{where} {number(figure.estimate.value)}{against}")
-    if not parts:
-        return []
-    return [
-        "Gradients: how often the gradient at the cut tells which of some candidate pictures was "
-        f"trained on: {'; '.join(parts)}."
-    ]
-
-
-_GRADIENT = GRADIENT.figure(PICTURE.name)
-_QUERIES = {
-    "same": "Asking through the same masks as in training",
-    "off": "Asking with all tokens",
-    "resampled": "Asking through random masks",
-}
-
-
-def _whose(evidence: Evidence, figure: Figure) -> str:
-    """Return the condition, and of several attackers which."""
-    return ", ".join(filter(None, (figure.condition.label, evidence.attacker(figure))))
-
-
-def _query(figure: Figure) -> str:
-    query = figure.example.attack.get("query_policy")
-    return f"query policy {query}" if query else ""
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _join(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+def _attackers(evidence: Evidence) -> str:
+    """Say whom the attackers read, or that there was none."""
+    attacks = [figure for figure in evidence.figures if figure.name.startswith("attack/")]
+    if not attacks:
+        return "No attacker was tried: nothing here says what leaks."
+    told = "Attackers try to take what they should not have."
+    read = sorted({f.channel.removeprefix(HYPOTHETICAL) for f in attacks if f.hypothetical})
+    if not read:
+        return told
+    return (
+        f"{told} Some read a cut that the run does not have ({join(read)}): their figures are "
+        "hypothetical."
+    )
 
 
 def _count(number_of: int, noun: str) -> str:
-    return f"{number_of} {noun}{'' if number_of == 1 else 's'}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number_of} {noun if number_of == 1 else plural}"

@@ -72,10 +72,12 @@ def strongest(evidence: Evidence, name: str) -> dict[str, Scalar]:
     these the one that takes most.
     """
     strong: dict[str, Scalar] = {"knows_positions": True, "query_policy": "same"}
-    met = [dict(figure.setting) for figure in evidence.named(name)]
+    # an attacker at a cut that no run has is spoken of where nobody stands at a real one
+    figures = [f for f in evidence.named(name) if not f.hypothetical] or evidence.named(name)
+    met = [dict(figure.setting) for figure in figures]
     strong = {k: v for k, v in strong.items() if any(setting.get(k) == v for setting in met)}
     attackers: dict[AttackSetting, list[float]] = defaultdict(list)
-    for figure in evidence.named(name):
+    for figure in figures:
         own = dict(figure.setting)
         if figure.estimate and all(own.get(k, v) == v for k, v in strong.items()):
             rest = {k: v for k, v in own.items() if k not in strong}

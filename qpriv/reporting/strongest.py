@@ -1,0 +1,151 @@
+"""Which figure a headline shows: that of the attacker who takes most of what really crosses."""
+
+from collections.abc import Iterator
+
+from qpriv.key import AttackSetting
+from qpriv.quantity import Quantity
+from qpriv.result import Scalar
+
+from .claims.attacks import chance
+from .claims.comparison import strongest
+from .condition import Condition
+from .evidence import Evidence, Figure
+from .numbers import MISSING, number
+from .quantities import answers, quantity
+
+
+def strongest_figure(
+    evidence: Evidence, own: Quantity, condition: Condition, *, supposed: bool = False
+) -> Figure | None:
+    """Return the figure that a headline shows of a policy, or None where none has a value.
+
+    Of a leak it is the largest value over all attackers, settings and questions that were tried;
+    of any other quantity the one to show (`Evidence.figure`).
+
+    Args:
+        evidence: All figures.
+        own: The headline.
+        condition: The policy.
+        supposed: Return what would be read at a cut that the run does not have, where nothing of
+            it was read at one that it has. Such a figure is no headline.
+    """
+    figures = [
+        figure
+        for name in answers(own)
+        for figure in _latest(evidence, name, condition)
+        if figure.estimate
+    ]
+    real = [figure for figure in figures if not figure.hypothetical]
+    found = ([] if real else figures) if supposed else real
+    if own.direction != "leak":
+        return found[0] if found else None
+    return max(found, key=_value, default=None)
+
+
+def common_attacker(evidence: Evidence, own: Quantity) -> tuple[str, dict[str, Scalar]]:
+    """Return name and setting of the attacker whose figures are compared over policies.
+
+    A chart holds one attacker against several policies: the one put to most of them, and of
+    these the one that takes most.
+    """
+
+    def weight(name: str) -> tuple[int, float]:
+        setting = strongest(evidence, name)
+        found = [evidence.estimate(name, c, **setting) for c in evidence.conditions]
+        values = [estimate.value for estimate in found if estimate]
+        return len(values), sum(values)
+
+    names = answers(own)
+    name = max(names, key=weight) if own.direction == "leak" else own.name
+    return name, strongest(evidence, name)
+
+
+def by_whom(evidence: Evidence, own: Quantity, figure: Figure) -> str:
+    """Return who took a headline figure, and how; empty where there is but one way."""
+    told = attacker(evidence, own, figure)
+    settings = [AttackSetting(each.setting) for each in evidence.named(figure.name)]
+    phrase = "" if len(set(settings)) < 2 else evidence.attacker(figure)
+    query = dict(figure.setting).get("query_policy")
+    asked = f"query policy {query}" if query and figure.condition.family != "off" else ""
+    return ", ".join(filter(None, (told, phrase, asked)))
+
+
+def attacker(evidence: Evidence, own: Quantity, figure: Figure) -> str:
+    """Return who took a headline figure, or under which question; empty where nobody else tried."""
+    measured = [name for name in answers(own) if evidence.named(name)]
+    told = figure.name.startswith("attack/") or len(measured) > 1
+    return quantity(figure.name).by if told else ""
+
+
+def held_against(evidence: Evidence, figure: Figure) -> str:
+    """Say what a figure is to be held against: its baseline under the same setting, and chance."""
+    own = quantity(figure.name)
+    told, prior, level = [], figure.example.attack.get("prior"), chance(figure.example)
+    if own.baseline:
+        name, floor = quantity(own.baseline).short, baseline(evidence, figure)
+        unit = " dB" if own.unit == "dB" else ""
+        value = floor.estimate if floor else None
+        if value:
+            told.append(f"{name} {number(value.value, own.unit)}{unit}")
+        elif prior is None:  # else there is another guess to hold it against
+            told.append(f"{name} {_why(floor)}")
+    if prior is not None:
+        told.append(f"guessing {number(float(prior))}")
+    elif level:
+        told.append(f"chance {number(level)}")
+    elif own.chance is not None:
+        told.append(f"guessing {own.chance:g}")
+    return " · ".join(told)
+
+
+def baseline(evidence: Evidence, figure: Figure) -> Figure | None:
+    """Return what a figure is held against, measured under its own setting where it was."""
+    name = quantity(figure.name).baseline
+    found = [f for f in evidence.named(name) if f.condition == figure.condition]
+
+    def likeness(floor: Figure) -> tuple[bool, bool, int, bool]:
+        shared = len(set(floor.setting) & set(figure.setting))
+        same = floor.dataset == figure.dataset
+        return floor.estimate is not None, floor.channel == figure.channel, shared, same
+
+    return max(found, key=likeness, default=None)
+
+
+def failures(evidence: Evidence, own: Quantity, condition: Condition) -> list[Figure]:
+    """Return the attempts at a headline that failed, by the figure's name or by its attack's."""
+    names = {name for each in answers(own) for name in (each, each.rpartition("/")[0]) if name}
+    return [
+        figure
+        for name in sorted(names)
+        for figure in evidence.named(name)
+        if figure.condition == condition and figure.failed
+    ]
+
+
+def margin(evidence: Evidence, figure: Figure) -> float:
+    """Return how far a figure lies above what it is held against; its value where that is nothing."""
+    own, floor = quantity(figure.name), baseline(evidence, figure)
+    prior = figure.example.attack.get("prior")
+    guess = float(prior or chance(figure.example) or own.chance or 0.0)
+    held = floor.estimate.value if floor and floor.estimate else guess
+    return _value(figure) - held
+
+
+def _latest(evidence: Evidence, name: str, condition: Condition) -> Iterator[Figure]:
+    """Yield, for each setting and channel, the figure to show of those of several splits."""
+    groups: dict[object, list[Figure]] = {}
+    for figure in evidence.named(name):
+        if figure.condition == condition:
+            groups.setdefault((figure.setting, figure.channel), []).append(figure)
+    for figures in groups.values():
+        yield max(figures, key=lambda figure: figure.recency)
+
+
+def _value(figure: Figure) -> float:
+    return figure.estimate.value if figure.estimate else float("-inf")
+
+
+def _why(floor: Figure | None) -> str:
+    if floor is None:
+        return "not measured"
+    return floor.example.status if floor.failed else MISSING

@@ -360,7 +360,7 @@ class Probe(L.Callback, ABC):
         return _Outcome(item, tuple(results))
 
     def _in_time(self, result: Result, visit: Visit) -> Result:
-        if time.monotonic() <= visit.deadline:
+        if time.monotonic() <= visit.deadline or result.value is None:
             return result
         over = f"over its budget of {self.max_seconds:g} s"
         return replace(result, note=f"{result.note}; {over}" if result.note else over)

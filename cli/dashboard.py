@@ -10,7 +10,7 @@ from qpriv.boundary.traffic import EXCHANGED, PASSED, SENT
 from qpriv.errors import ConfigError
 from qpriv.metrics.answers import ACCURACY, LOSSES
 from qpriv.quantity import Quantity
-from qpriv.reporting.quantities import headlines, leaks
+from qpriv.reporting.quantities import answers, headlines, leaks
 
 from .errors import command_parser
 
@@ -57,8 +57,8 @@ def utility() -> Panels:
 
 
 def leaking() -> Panels:
-    """Return the headline figures of what leaks, beside what each is held against."""
-    return {own.axis: _beside(own) for own in leaks()}
+    """Return the headline figures of what leaks, of every attacker, beside what each is held against."""
+    return {own.axis: tuple(dict.fromkeys((*_beside(own), *answers(own)))) for own in leaks()}
 
 
 def by_attack() -> dict[str, Panels]:

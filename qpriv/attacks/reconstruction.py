@@ -99,6 +99,12 @@ RECOVERED = (
 )
 """What a report makes of these figures for an attacker who is not granted the true client."""
 
+_EMPTY = {
+    "_sensitive": "the scenes have no sensitive box",
+    "_kept": "no patch was kept",
+    "_dropped": "no patch was dropped",
+}
+"""Why a figure of a region has no value, by the end of its name."""
 _REGIONS = {"_sensitive": "face box", "_kept": "kept patches", "_dropped": "dropped patches"}
 QUANTITIES = (
     FACE,
@@ -296,7 +302,8 @@ def figure(name: str, values: Tensor, truth: Scenes, unit: str = "") -> Result:
     """Return the mean of per-image values with its interval over groups; NaN does not count."""
     known = ~values.isnan()
     if not known.any():
-        return Result(name=name, value=None, n=0, unit=unit, status="not applicable")
+        why = next((text for end, text in _EMPTY.items() if name.endswith(end)), "")
+        return Result(name=name, value=None, n=0, unit=unit, status="not applicable", note=why)
     owners = [group for group, keep in zip(truth.groups, known.tolist(), strict=True) if keep]
     numbers = values[known].double()
     interval = mean_interval(numbers.numpy(), owners)

@@ -12,33 +12,13 @@ import yaml
 from qpriv.key import AttackSetting, Key, apart
 from qpriv.result import Result
 
+from .compared import Compared, side_by_side
 from .estimate import Estimate, combine
-from .numbers import MISSING, interval, number
+from .quantities import quantity
 from .run_folder import Run, read_run
 
 _PLACES = frozenset({"trainer.default_root_dir", "ckpt_path", "run.name", "run.root"})
 """Settings in which any two runs differ."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One figure in both runs.
-
-    Args:
-        name: Name of the result.
-        dataset: What it was measured on.
-        told: What tells it from other figures of that name, such as ``steps 60``.
-        one: The first run's last figure, None where it has none.
-        other: The second run's.
-        difference: The second less the first, None where either has no value.
-    """
-
-    name: str
-    dataset: str
-    told: str
-    one: Result | None
-    other: Result | None
-    difference: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -48,7 +28,7 @@ class Comparison:
     Args:
         one: Name of the first run's folder.
         other: Name of the second's.
-        figures: Every figure of either.
+        figures: Every figure of either, those with a value in both runs first.
         settings: What their configurations say differently, by key.
         warnings: Why the two may not compare.
     """
@@ -70,13 +50,8 @@ class Comparison:
         lines += [f"warning: {warning}" for warning in self.warnings]
         lines += ["settings that differ"] if self.settings else ["the settings are the same"]
         lines += [f"  {key}: {a} | {b}" for key, (a, b) in self.settings.items()]
-        rows = [("figure", "A", "B", "B - A"), *map(_row, self.figures)]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
-        table = (
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows
-        )
         note = "Intervals are 95 %. Of one seed each, those of differences take A and B as independent."
-        return "\n".join([*lines, "", *(line.rstrip() for line in table), "", note])
+        return "\n".join([*lines, "", *side_by_side(self.figures), note])
 
 
 def compare_runs(one: Path, other: Path) -> Comparison:
@@ -86,7 +61,8 @@ def compare_runs(one: Path, other: Path) -> Comparison:
         DataError: If a folder is missing, or cannot be read.
     """
     runs = read_run(one), read_run(other)
-    figures = tuple(_compared(*(_last(run, _shared(runs)) for run in runs)))
+    found = _compared(*(_last(run, _shared(runs)) for run in runs))
+    figures = tuple(sorted(found, key=lambda row: not row.by_both))
     settings = [_flat(yaml.safe_load(run.config) or {}) for run in runs]
     return Comparison(
         str(one), str(other), figures, _differing(*settings), tuple(_warnings(*runs, figures))
@@ -153,7 +129,21 @@ def _compared(ours: dict[Key, Result], theirs: dict[Key, Result]) -> Iterator[Co
             one,
             other,
             _difference(one, other),
+            (_floor(ours, pair[0]), _floor(theirs, pair[1])),
         )
+
+
+def _floor(side: Mapping[Key, Result], key: Key | None) -> Result | None:
+    """Return what a figure of a run is to be held against, under the setting most like its own."""
+    if key is None or not quantity(key.name).baseline:
+        return None
+    wanted = replace(key, name=quantity(key.name).baseline, setting=AttackSetting(), channel="")
+    found = [each for each in side if replace(each, setting=AttackSetting(), channel="") == wanted]
+
+    def likeness(each: Key) -> tuple[bool, int]:
+        return each.channel == key.channel, len(set(each.setting.parts) & set(key.setting.parts))
+
+    return side[max(found, key=likeness)] if found else None
 
 
 def _alike(ours: Iterable[Key], theirs: Iterable[Key]) -> dict[Key, Key]:
@@ -237,27 +227,3 @@ def _warnings(one: Run, other: Run, figures: tuple[Compared, ...]) -> list[str]:
         found.append("some figures rest on different numbers of images")
     failed = {r.name for pair in pairs for r in pair if r.status == "failed"}
     return found + [f"{name} failed in a run" for name in sorted(failed)]
-
-
-def _row(row: Compared) -> tuple[str, str, str, str]:
-    unit = next((r.unit for r in (row.one, row.other) if r), "")
-    within = "; ".join(filter(None, (row.dataset, row.told)))
-    title = f"{row.name} ({within})" if within else row.name
-    return title, _shown(row.one), _shown(row.other), _signed(row.difference, unit)
-
-
-def _shown(result: Result | None) -> str:
-    if result is None:
-        return "not measured"
-    if result.value is None:
-        return result.status
-    ends = f" {interval(result.ci, result.unit)}" if result.ci else ""
-    return f"{number(result.value, result.unit)}{ends}"
-
-
-def _signed(difference: Estimate | None, unit: str) -> str:
-    if difference is None:
-        return MISSING
-    sign = "+" if difference.value > 0 else ""
-    ends = f" {interval(difference.interval, unit)}" if difference.interval else ""
-    return f"{sign}{number(difference.value, unit)}{ends}"

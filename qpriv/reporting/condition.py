@@ -174,18 +174,24 @@ def conditions_of(lines: Sequence[Line]) -> list[Condition]:
     """
     plain = [Condition.of(line.spot[0]) for line in lines]
     trained: dict[object, str] = {}
+    read: dict[Condition, set[str]] = defaultdict(set)
     stages: dict[object, dict[str, Line]] = defaultdict(dict)
     clashing = set[Condition]()
     for condition, line in zip(plain, lines, strict=True):
         key, seed, epoch = line.spot
         if not key.channel.startswith(HYPOTHETICAL) and not key.name.startswith("attack/"):
             trained.setdefault((condition, key.stage, seed), key.channel)
+        if not key.channel.startswith(HYPOTHETICAL):
+            read[condition].add(key.channel)
         held = stages[replace(key, stage=""), seed, epoch]
         held.setdefault(key.stage, line)
         if not line.varies and not all(agree(line, other) for other in held.values()):
             clashing.add(condition)
     channels = [
-        trained.get((condition, line.spot[0].stage, line.spot[1]), line.spot[0].channel)
+        trained.get(
+            (condition, line.spot[0].stage, line.spot[1]),
+            _read_from(line.spot[0].channel, read[condition]),
+        )
         for condition, line in zip(plain, lines, strict=True)
     ]
     several: dict[Condition, set[str]] = defaultdict(set)
@@ -199,6 +205,13 @@ def conditions_of(lines: Sequence[Line]) -> list[Condition]:
         )
         for condition, channel, line in zip(plain, channels, lines, strict=True)
     ]
+
+
+def _read_from(channel: str, others: set[str]) -> str:
+    """Return the channel of a run that only attacks tell of: a supposed one is nobody's."""
+    if not channel.startswith(HYPOTHETICAL):
+        return channel
+    return next(iter(others)) if len(others) == 1 else ""
 
 
 def headline(conditions: Sequence[Condition]) -> list[Condition]:

@@ -4,8 +4,8 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,8 +18,9 @@ from .claims import RULE, evaluate_claims
 from .evidence import Evidence
 from .figures import all_pictures
 from .gallery import galleries
+from .quantities import answers, headlines
 from .run_folder import Run, find_runs, read_run
-from .summary import cards, describe_runs, findings, troubles
+from .summary import Card, cards, describe_runs, findings, troubles
 from .tables import (
     AttackTables,
     Table,
@@ -93,7 +94,7 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
     """Return the page as HTML text."""
     evidence = Evidence.of(runs)
     by_dataset = {name: evidence.within(name) for name in evidence.datasets}
-    answered = [each for each in by_dataset.values() if each.named("accuracy")]
+    answered = [each for each in by_dataset.values() if _is_told_of_a_policy(each)]
     claims = [claim for each in answered for claim in evaluate_claims(each)]
     main = next(iter(by_dataset.values()), evidence)
     curves = [curve for run in runs for curve in run.curves]
@@ -112,8 +113,8 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         note=note,
         introduction=describe_runs(runs, evidence),
-        findings=findings(main, claims),
-        cards=cards(main),
+        findings=[*_findings(by_dataset), *findings(Evidence([]), claims)],
+        cards=[card for each in by_dataset.items() for card in _cards(*each, len(by_dataset) > 1)],
         troubles=troubles(runs),
         datasets=datasets,
         others=other_table(evidence, tables),
@@ -126,6 +127,25 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
         runs=[(run, _shortened(run.config) if redact else run.config) for run in runs],
         versions=_versions(),
     )
+
+
+def _findings(by_dataset: Mapping[str, Evidence]) -> Iterator[str]:
+    """Yield what the figures of each data set mean; of several it is named."""
+    for name, evidence in by_dataset.items():
+        place = f"{name or 'unnamed data'}: " if len(by_dataset) > 1 else ""
+        yield from (f"{place}{sentence}" for sentence in findings(evidence, []))
+
+
+def _cards(name: str, evidence: Evidence, several: bool) -> list[Card]:
+    place = f" · {name or 'unnamed data'}" if several else ""
+    return [replace(card, title=f"{card.title}{place}") for card in cards(evidence)]
+
+
+def _is_told_of_a_policy(evidence: Evidence) -> bool:
+    """Return whether claims can be made: a model answered, or was attacked, or pruning measured."""
+    names = {figure.name for figure in evidence.figures}
+    spoken = {name for own in headlines() for name in answers(own)}
+    return bool(names & spoken)
 
 
 def _dataset(name: str, evidence: Evidence) -> DatasetReport:

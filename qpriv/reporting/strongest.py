@@ -1,6 +1,6 @@
 """Which figure a headline shows: that of the attacker who takes most of what really crosses."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qpriv.key import AttackSetting
 from qpriv.quantity import Quantity
@@ -75,6 +75,16 @@ def attacker(evidence: Evidence, own: Quantity, figure: Figure) -> str:
     measured = [name for name in answers(own) if evidence.named(name)]
     told = figure.name.startswith("attack/") or len(measured) > 1
     return quantity(figure.name).by if told else ""
+
+
+def read_by(evidence: Evidence, own: Quantity, figures: Sequence[Figure]) -> str:
+    """Return a sentence of a chart: who took its figures, and where, if that is no cut of a run."""
+    who = dict.fromkeys(filter(None, (attacker(evidence, own, each) for each in figures)))
+    cuts = dict.fromkeys(each.channel for each in figures if each.hypothetical)
+    told = [f"By {' or '.join(who)}"] if who else []
+    told += [f"at a cut the runs do not have ({', '.join(cuts)})"] if cuts else []
+    sentence = ", ".join(told)
+    return f"{sentence[0].upper()}{sentence[1:]}. " if sentence else ""
 
 
 def held_against(evidence: Evidence, figure: Figure) -> str:

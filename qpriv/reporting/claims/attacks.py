@@ -10,7 +10,7 @@ from qpriv.result import Result
 from ..condition import Condition
 from ..estimate import Estimate, combine, difference
 from ..evidence import Evidence, Figure
-from ..numbers import with_interval
+from ..numbers import MISSING, with_interval
 from ..quantities import quantity
 from .comparison import (
     FACE_PSNR,
@@ -31,6 +31,11 @@ from .verdict import Claim, judged, missing
 # a face that cannot be told from the others is found as often as by chance; small samples make
 # "equal" undecidable, so "near" means less than three times chance
 NEAR_CHANCE = 3.0
+
+_CURVED = (
+    "Decibels do not fall in a straight line: a mask drawn at random lies below its own line too, "
+    "by about a decibel at half the tokens."
+)
 
 
 def attack_claims(evidence: Evidence) -> list[Claim]:
@@ -113,13 +118,25 @@ def _named(evidence: Evidence, condition: Condition, figure: Figure | None, clai
 
 def _remark(evidence: Evidence, own: Quantity, claim: Claimed, figure: Figure | None) -> str:
     """Return what stands beside the tested quantity: the figure itself, and its baseline."""
+    if figure is None:
+        return ""
     told = []
-    if claim.against in ("chance", "unpruned"):
-        told.append(f"{own.short} {with_interval(figure.estimate if figure else None, own.unit)}")
-    if claim.against == "unpruned" and own.baseline and figure:
+    decided = claim.against == "baseline" and figure.estimate
+    if claim.against in ("chance", "unpruned") or not decided:
+        told.append(_standing(own, figure))
+    if claim.against in ("baseline", "unpruned") and own.baseline and figure.estimate:
         floor = evidence.estimate(own.baseline, figure.condition, **dict(figure.setting))
         told.append(f"{quantity(own.baseline).short} {with_interval(floor, own.unit)}")
     return f"{'; '.join(told) + '. ' if told else ''}{_shortness(figure)}".strip()
+
+
+def _standing(own: Quantity, figure: Figure) -> str:
+    """Return a figure as it stands, or why it has no value."""
+    if figure.estimate:
+        return f"{own.short} {with_interval(figure.estimate, own.unit)}"
+    example = figure.example
+    why = f", {example.note}" if example.note else ""
+    return f"{own.short} {example.status if figure.failed else MISSING}{why}"
 
 
 def below_trend(evidence: Evidence) -> Iterator[Claim]:
@@ -142,7 +159,9 @@ def below_trend(evidence: Evidence) -> Iterator[Claim]:
             below=0.0,
             unit="dB",
             needed="face PSNR at off, 0.3, 0.5, 0.7 and 0.9 of the same ranking and seed",
-            remark=_shortness(evidence.figure(FACE_PSNR, each, **setting)),
+            remark=f"{_CURVED} {_shortness(evidence.figure(FACE_PSNR, each, **setting))}".strip()
+            if complete
+            else "",
         )
     if not tested:
         yield missing(
@@ -194,8 +213,9 @@ def _against_chance(
         "Top-1 rate in multiples of chance",
         below=NEAR_CHANCE,
         needed=f"{name} with its chance level for {condition.label}",
-        remark=f"Top-1 rate {with_interval(figure.estimate if figure else None)}. "
-        f"{_shortness(figure)}".strip(),
+        remark=f"{_standing(quantity(name), figure)}. {_shortness(figure)}".strip()
+        if figure
+        else "",
     )
 
 
@@ -222,4 +242,8 @@ def _unpruned_attack(evidence: Evidence, figure: Figure) -> Figure | None:
 
 
 def _shortness(figure: Figure | None) -> str:
-    return "Short attacker: a lower bound of the leak." if figure and figure.short else ""
+    """Return why a figure says less than it seems: little time, or a cut that no run has."""
+    told = ["Short attacker: a lower bound of the leak."] if figure and figure.short else []
+    if figure and figure.hypothetical:
+        told.append(f"Read at a cut that the run does not have ({figure.channel}).")
+    return " ".join(told)

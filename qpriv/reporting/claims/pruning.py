@@ -85,7 +85,12 @@ def sensitive_goes_first(evidence: Evidence) -> Iterator[Claim]:
     topic = "Sensitivity exclusion ratio"
     policies = compared(evidence, "dtp")
     for each in [*policies, *aware_halves(evidence)]:
-        survives = with_interval(evidence.estimate(FACE_TOKENS, each))
+        survive = evidence.estimate(FACE_TOKENS, each)
+        beside = (
+            f"{with_interval(survive)} of the sensitive tokens survive"
+            if survive
+            else "how many sensitive tokens survive was not measured"
+        )
         yield judged(
             topic,
             f"{each.label}: sensitive patches go first (SER above 1; the source reports 1.20).",
@@ -93,7 +98,7 @@ def sensitive_goes_first(evidence: Evidence) -> Iterator[Claim]:
             "SER",
             above=1.0,
             needed=f"sensitivity_exclusion_ratio of {each.label}",
-            remark=f"SER alone is no evidence of privacy: {survives} of the sensitive tokens survive.",
+            remark=f"SER alone is no evidence of privacy: {beside}.",
         )
     if not policies:
         yield missing(topic, "Under the DTP sensitive patches go first.", "a dtp policy")

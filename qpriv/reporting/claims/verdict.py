@@ -94,6 +94,9 @@ def judged(
         needed: What must be run where the estimate is None.
         remark: A sentence more for the reader.
     """
+    if estimate is None and remark:  # something of it was measured, or was tried
+        told = f"Not decided here: needs {needed}. {remark}"
+        return Claim(topic, statement, "undecided", told)
     if estimate is None:
         return missing(topic, statement, needed)
     threshold = f"above {above:g}" if above is not None else f"below {below:g}"

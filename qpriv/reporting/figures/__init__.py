@@ -22,7 +22,7 @@ def all_pictures(
         *pareto_pictures(evidence),
         *trend_picture(evidence),
         *alpha_picture(evidence),
-        *roc_pictures(curves),
+        *roc_pictures(curves, evidence),
         *histogram_pictures(histograms),
         *epoch_pictures(evidence),
     ]

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from qpriv.key import Scalar
 from qpriv.metrics.answers import ACCURACY
 from qpriv.quantity import Quantity
 
-from ..claims.comparison import strongest
+from ..claims.attacks import chance
 from ..condition import Condition
 from ..estimate import Estimate
-from ..evidence import Evidence
+from ..evidence import Evidence, Figure
 from ..numbers import number
 from ..quantities import leaks, quantity
+from ..strongest import baseline, common_attacker, read_by
 from .drawing import MARKERS, STAR, blank, group_name, legend, reach
 from .svg import INK, MUTED, SERIES, Picture, inline, style
 
@@ -24,31 +24,32 @@ def pareto_pictures(evidence: Evidence) -> Iterator[Picture]:
     """Yield accuracy against each measure of what leaks."""
     for own in leaks():
         title = f"Accuracy against {own.short[0].lower()}{own.short[1:]}"
-        setting = strongest(evidence, own.name)
-        points = {c: _point(evidence, own.name, c, setting) for c in evidence.conditions}
+        name, setting = common_attacker(evidence, own)
+        leaking = {c: evidence.figure(name, c, **setting) for c in evidence.conditions}
+        points = {c: _point(evidence, figure, c) for c, figure in leaking.items()}
         found = {condition: point for condition, point in points.items() if point}
+        shown = [figure for c, figure in leaking.items() if figure and c in found]
         if len(found) < 2:
             continue
         with style():
             canvas, axes = blank(own.axis, "accuracy")
             _draw_rankings(axes, found)
-            _mark_floors(axes, evidence, own)
+            floors = _mark_floors(axes, evidence, own, shown)
             legend(axes)
             best = ", ".join(condition.label for condition in _pareto(found))
             caption = (
-                "Upper left is better: answers right, gives little away. Lines join the fixed "
-                "ratios of one ranking; bars are 95 % intervals. No other policy here is both "
-                f"more accurate and less leaky than: {best}."
+                f"{read_by(evidence, own, shown)}Upper left is better. Lines join the fixed ratios "
+                "of one ranking; bars are 95 % intervals. By the values alone no other policy here "
+                f"has both a higher accuracy and a lower {own.short} than: {best}. What another "
+                f"attacker takes may be more.{floors}"
             )
             key = f"pareto-{own.name.rpartition('/')[2].replace('_', '-')}"
             svg = inline(canvas, key, title, _describe(found, own.title))
         yield Picture(key, title, caption, svg)
 
 
-def _point(
-    evidence: Evidence, leak: str, condition: Condition, setting: Mapping[str, Scalar]
-) -> Point | None:
-    across = evidence.estimate(leak, condition, **setting)
+def _point(evidence: Evidence, leak: Figure | None, condition: Condition) -> Point | None:
+    across = leak.estimate if leak else None
     upward = evidence.estimate(ACCURACY.name, condition)
     return (across, upward) if across and upward else None
 
@@ -108,15 +109,20 @@ def _pareto(points: Mapping[Condition, Point]) -> list[Condition]:
     return [condition for condition, point in points.items() if not beaten(point)]
 
 
-def _mark_floors(axes: Axes, evidence: Evidence, own: Quantity) -> None:
-    """Draw what guessing gives, and what the figure without pruning is held against."""
-    if own.chance is not None:
-        axes.axvline(own.chance, color=MUTED, linestyle=":", linewidth=1.2, label="guessing")
-    off = next((c for c in evidence.conditions if c.family == "off"), None)
-    floor = evidence.estimate(own.baseline, off) if own.baseline and off else None
-    if floor:
-        label = f"floor: {quantity(own.baseline).short}"
-        axes.axvline(floor.value, color=MUTED, linestyle="-.", linewidth=1.2, label=label)
+def _mark_floors(axes: Axes, evidence: Evidence, own: Quantity, shown: Sequence[Figure]) -> str:
+    """Draw what guessing gives and the first baseline of the figures shown, and say which it is."""
+    level = chance(shown[0].example) or own.chance
+    if level is not None:
+        axes.axvline(level, color=MUTED, linestyle=":", linewidth=1.2, label="guessing")
+    floors = [floor for each in shown if (floor := baseline(evidence, each)) and floor.estimate]
+    if not own.baseline:
+        return ""
+    name = quantity(own.baseline).short
+    if not floors or not floors[0].estimate:
+        return f" Nothing to hold it against was measured: no {name}."
+    value = floors[0].estimate.value
+    axes.axvline(value, color=MUTED, linestyle="-.", linewidth=1.2, label=f"floor: {name}")
+    return f" The floor, {name}, is that of {floors[0].condition.label}: {number(value)}."
 
 
 def _describe(points: Mapping[Condition, Point], leak: str) -> str:

@@ -7,11 +7,12 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from numpy.typing import NDArray
 
-from qpriv.attacks.membership import METHODS
+from qpriv.attacks.membership import BLIND_AUC, MEMBERSHIP, METHODS
 from qpriv.curve import Curve
 from qpriv.key import apart
 
 from ..condition import Condition, conditions_of, headline
+from ..evidence import Evidence
 from ..numbers import number
 from .drawing import MARKERS, blank, legend
 from .svg import INK, MUTED, SERIES, Picture, inline, style
@@ -21,8 +22,13 @@ ROC = "attack/membership/roc"
 _Line = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def roc_pictures(curves: Iterable[Curve]) -> Iterator[Picture]:
-    """Yield the curves of the headline policies, and those of every attack without pruning."""
+def roc_pictures(curves: Iterable[Curve], evidence: Evidence) -> Iterator[Picture]:
+    """Yield the curves of the headline policies, and those of every attack without pruning.
+
+    Args:
+        curves: Curves of some runs.
+        evidence: The figures of these runs, of which the blind baseline is told.
+    """
     own_mask = [
         curve for curve in curves if curve.key.setting.by_name.get("query_policy") == "same"
     ]
@@ -41,8 +47,10 @@ def roc_pictures(curves: Iterable[Curve]) -> Iterator[Picture]:
             if condition.family == "off" and curve.name == ROC.replace("roc", f"{prefix}roc"):
                 place = condition.label if several else ""
                 by_attack[", ".join(filter(None, (title, attacker, place)))].append(curve)
-    yield from _picture("roc-policies", "Membership inference by policy", by_policy)
-    yield from _picture("roc-attacks", "Membership inference without pruning, by attack", by_attack)
+    blind = _blind(evidence)
+    yield from _picture("roc-policies", "Membership inference by policy", by_policy, blind)
+    title = "Membership inference without pruning, by attack"
+    yield from _picture("roc-attacks", title, by_attack, blind)
 
 
 def _last_epochs(curves: Sequence[Curve]) -> list[tuple[Condition, Curve]]:
@@ -67,7 +75,20 @@ def _mean(curves: Sequence[Curve]) -> _Line:
     return alarms[told], np.mean([curve.y for curve in curves], axis=0)[told]
 
 
-def _picture(key: str, title: str, curves: Mapping[str, Sequence[Curve]]) -> Iterator[Picture]:
+def _blind(evidence: Evidence) -> str:
+    """Say what is told of members without the model, to hold the curves against."""
+    found = [f for f in evidence.named(MEMBERSHIP.figure(BLIND_AUC.name)) if f.estimate]
+    told = {number(f.estimate.value) for f in found if f.estimate}
+    if not told:
+        return " The blind baseline was not measured."
+    return (
+        f" The data alone tell members with an AUC of {', '.join(sorted(told))} (blind baseline)."
+    )
+
+
+def _picture(
+    key: str, title: str, curves: Mapping[str, Sequence[Curve]], blind: str
+) -> Iterator[Picture]:
     drawn = {name: _mean(own) for name, own in curves.items()}
     if not drawn:
         return
@@ -92,7 +113,7 @@ def _picture(key: str, title: str, curves: Mapping[str, Sequence[Curve]]) -> Ite
     caption = (
         "Both axes are logarithmic: on the left are the members an attacker names with next to no "
         "false alarm; the axis begins where one non-member is. Mean over seeds, queries through "
-        "the victim's own mask."
+        f"the victim's own mask.{blind}"
     )
     yield Picture(key, title, caption, svg)
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from matplotlib.axes import Axes
 
+from qpriv.attacks.fora import SUPERVISED
+from qpriv.attacks.reconstruction import FACE
 from qpriv.result import Scalar
 
 from ..claims import alpha_sweeps
@@ -18,6 +20,7 @@ from ..claims.comparison import (
 from ..condition import Condition
 from ..evidence import Evidence
 from ..numbers import number
+from ..strongest import read_by
 from .drawing import MARKERS, STAR, bars, blank, group_name, legend
 from .svg import MUTED, SERIES, Picture, inline, style
 
@@ -29,6 +32,8 @@ def trend_picture(evidence: Evidence) -> Iterator[Picture]:
     if not ladders:
         return
     title = "Face reconstruction against the share of tokens dropped"
+    drawn = [c for rungs in ladders.values() for c in rungs.values()]
+    figures = [f for c in drawn if (f := evidence.figure(FACE_PSNR, c, **setting))]
     with style():
         canvas, axes = blank("share of tokens dropped", "PSNR in the face box, dB")
         for index, (ranking, rungs) in enumerate(ladders.items()):
@@ -53,9 +58,10 @@ def trend_picture(evidence: Evidence) -> Iterator[Picture]:
         )  # fmt: skip
         svg = inline(canvas, "trend", title, alternative)
     caption = (
-        "Dashed: least-squares line through off, 0.3, 0.5, 0.7 and 0.9. A policy below its line "
-        "leaks less than dropping tokens alone explains. Stars: the dynamic threshold at its mean "
-        "ratio."
+        f"{read_by(evidence, SUPERVISED.declared(FACE.name), figures)}Dashed: least-squares line "
+        "through off, 0.3, 0.5, 0.7 and 0.9. Decibels do not fall in a straight line: a mask drawn "
+        "at random lies below its own line too. Stars: the dynamic threshold at its mean ratio. "
+        "Below the floor is no evidence of safety: the floor is told where the face is."
     )
     yield Picture("trend", title, caption, svg)
 
@@ -114,8 +120,7 @@ def _draw_dynamic(
 
 
 def _floor_line(axes: Axes, evidence: Evidence) -> None:
-    off = next((c for c in evidence.conditions if c.family == "off"), None)
-    floor = evidence.estimate(FACE_FLOOR, off) if off else None
+    floor = next((f.estimate for f in evidence.named(FACE_FLOOR) if f.estimate), None)
     if floor:
         axes.axhline(
             floor.value, color=MUTED, linestyle=":", linewidth=1.2, label="floor: mean face"

@@ -1,12 +1,13 @@
 """Tables of the attacks: each figure beside its floor, under the settings it was measured with."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from qpriv.result import Scalar
 
 from ..evidence import Evidence, Figure
 from ..quantities import attack_title, quantity, reading_order
+from ..strongest import baseline
 from .table import Table, build_row, build_table, settings_of, table_key
 
 
@@ -52,8 +53,18 @@ def _attack_table(
         for setting in _whole_settings(own) or [set()]:
             cells = [_most_specific(own, name, setting) for name in names]
             details = settings_of([f for f in own if set(f.setting) <= setting])
-            rows.append(build_row(condition.label, "", details, cells, broken))
+            row = build_row(condition.label, "", details, cells, broken)
+            rows.append(replace(row, marks=(*row.marks, *_unheld(evidence, cells))))
     return build_table(key, caption, "Policy", tuple(quantity(name) for name in names), rows)
+
+
+def _unheld(evidence: Evidence, cells: Sequence[Figure | None]) -> Iterator[str]:
+    """Yield what the leading figures of a row should be held against and was not measured."""
+    figures = [each for each in cells if each and each.estimate and quantity(each.name).leading]
+    floors = {quantity(each.name).baseline: baseline(evidence, each) for each in figures}
+    for name, floor in floors.items():
+        if name and (floor is None or floor.estimate is None):
+            yield f"nothing to hold it against: no {quantity(name).short}"
 
 
 def _whole_settings(figures: Sequence[Figure]) -> list[set[tuple[str, Scalar]]]:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
+from qpriv.metrics.answers import ACCURACY
 from qpriv.quantity import Quantity
 
 from ..claims import alpha_sweeps
 from ..condition import Condition
-from ..evidence import Evidence
+from ..evidence import Evidence, Figure
 from ..quantities import PARADIGM_QUANTITIES, POLICY_QUANTITIES, quantity
 from .table import Table, build_row, build_table, settings_of, table_key
 
@@ -89,11 +90,21 @@ def _policies(
     columns = tuple(each for each in quantities if each.name in names)
     measured = {figure.condition for figure in figures}
     rows = [
-        build_row(c.label, c.meaning, (), [evidence.figure(each.name, c) for each in columns])
+        build_row(
+            c.label,
+            c.meaning,
+            _split_of(evidence.figure(ACCURACY.name, c)),
+            [evidence.figure(each.name, c) for each in columns],
+        )
         for c in conditions
         if c in measured
     ]
     return build_table(key, caption, "Policy", columns, rows) if rows else None
+
+
+def _split_of(accuracy: Figure | None) -> tuple[str, ...]:
+    """Say on which data and split questions were answered."""
+    return (f"accuracy on {accuracy.dataset}",) if accuracy and accuracy.dataset else ()
 
 
 def _is_twin(name: str) -> bool:

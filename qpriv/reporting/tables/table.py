@@ -12,6 +12,7 @@ from ..evidence import Figure, Identity
 from ..numbers import MISSING, basis, interval, number
 
 _SHORT = "short attacker"
+OVER_BUDGET = "over its budget"
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,12 @@ def _marks(figures: Sequence[Figure | None]) -> tuple[str, ...]:
 
 
 def _remarks(result: Result) -> list[str]:
-    """Return the parts of a note, without the mark that has a place of its own."""
-    return [part for part in result.note.split("; ") if part and part != _SHORT]
+    """Return the parts of a note, without the mark that has a place of its own.
+
+    Time is no reason why a figure does not apply.
+    """
+    parts = [part for part in result.note.split("; ") if part and part != _SHORT]
+    return [p for p in parts if result.value is not None or not p.startswith(OVER_BUDGET)]
 
 
 def settings_of(figures: Sequence[Figure]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from callbacks.media import picture_grid
 from callbacks.probe import Probe, Visit
 from callbacks.sides import Sides
 from qpriv.attacks.alignment import Alignment
-from qpriv.attacks.fora import Client, Fora, Training
+from qpriv.attacks.fora import ATTACK_THROUGH, Client, Fora, Training
 from qpriv.attacks.observation import Observation, Scenes, public_client, scenes
 from qpriv.attacks.reconstruction import Floors, reconstruction_report, reidentification_report
 from qpriv.attacks.residual import residual_report
@@ -31,16 +31,17 @@ class ForaProbe(Probe):
     """Trains an inverter per cut under the victim's own policy, and scores it on private scenes.
 
     Figures are ``attack/fora/<name>`` with the names of `reconstruction_report`,
-    `residual_report` and `reidentification_report`; those of the weaker attacker who holds only the public base model
-    are ``attack/fora_substitute/<name>``, and those of one whom the server's layers teach as well
-    ``attack/sdar/<name>``. The inverter is carried over from epoch to epoch.
+    `residual_report` and `reidentification_report`. Those of an inverter that is trained through
+    the true client are ``attack/supervised_inversion/<name>``: they bound from above what this
+    decoder can do. Those of one whom the server's layers teach as well are ``attack/sdar/<name>``.
+    The inverter is carried over from epoch to epoch.
 
     Args:
         max_samples: Private scenes to reconstruct.
         auxiliary_samples: Public scenes the attacker trains on.
-        client: ``supervised`` trains through the true client, the upper bound; ``substitute``
-            through the public base model, aligned to what crossed; ``simulator`` (SDAR) through
-            a substitute that the server's own layers and labels teach as well.
+        client: Through whom the inverter is trained. ``substitute`` (FORA) is the public base
+            model, aligned to what crossed; ``simulator`` (SDAR) a substitute that the server's own
+            layers and labels teach as well; ``supervised`` the true client, the upper bound.
         knows_positions: Whether it knows which patches were kept.
         steps: Optimiser steps at each epoch end.
         alignment_steps: Steps that align a substitute, at each epoch end.
@@ -57,7 +58,7 @@ class ForaProbe(Probe):
     # the inverter is carried over: how often and how long it trains is its budget
     every_n_epochs: int = 1
     auxiliary_samples: int | None = 2000
-    client: Client = "supervised"
+    client: Client = "substitute"
     knows_positions: bool = True
     steps: int = 600
     alignment_steps: int = 300
@@ -90,9 +91,8 @@ class ForaProbe(Probe):
 
     @property
     def figures(self) -> str:
-        """Return the name that tells the stronger attacker's figures from the weaker one's."""
-        names = {"supervised": "fora", "substitute": "fora_substitute", "simulator": "sdar"}
-        return names[self.client]
+        """Return the name of the attack, which tells the upper bound from FORA and SDAR."""
+        return ATTACK_THROUGH[self.client].name
 
     @property
     def _knowledge(self) -> str:
@@ -182,8 +182,8 @@ class ForaProbe(Probe):
             f"cut={cut}",
             picture_grid([truth.pictures[rows], restored[rows]]),
             kind="reconstruction",
-            caption=f"Above the private pictures, below what FORA ({self.client}) makes of cut "
-            f"{cut}, policy {visit.victim.policy.label}, positions {self._knowledge}.",
+            caption=f"Above the private pictures, below what {self.figures.replace('_', ' ')} makes of "
+            f"cut {cut}, policy {visit.victim.policy.label}, positions {self._knowledge}.",
             alt=f"{len(rows)} pairs of scenes and their reconstructions",
             setting=self.at_cut(visit, cut),
         )

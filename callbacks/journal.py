@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from callbacks.isolation import tensor_digest
+from qpriv.lines import current
 from qpriv.result import Result, append_results
 from qpriv.writing import whole_file, write_whole
 
@@ -43,9 +44,8 @@ class Journal:
         entry = msgspec.json.decode(path.read_bytes(), type=_Entry)
         if entry.weights != self.weights:
             return None
-        return (
-            [_with_setting(result) for result in entry.results] if entry.old else [*entry.results]
-        )
+        results = map(_with_setting, entry.results) if entry.old else entry.results
+        return [current(result) for result in results]
 
     def write(self, item: str, results: Iterable[Result]) -> None:
         """Keep the results of a finished item; the file appears whole or not at all."""

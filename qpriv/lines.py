@@ -16,6 +16,11 @@ class Line(Protocol):
     """A figure or a curve."""
 
     @property
+    def name(self) -> str:
+        """What was measured."""
+        ...
+
+    @property
     def spot(self) -> tuple[Key, int | None, int | None]:
         """Key, seed and epoch."""
         ...
@@ -52,7 +57,9 @@ L = TypeVar("L", bound=Line)
 def read_lines(path: Path, kind: type[L]) -> list[L]:
     """Read a ``.jsonl`` file; a line without its newline is what a killed run leaves behind.
 
-    What earlier versions called ``positions: known`` or ``unknown`` is read as ``knows_positions``.
+    What earlier versions called ``positions: known`` or ``unknown`` is read as ``knows_positions``,
+    their ``attack/fora`` through the true client as ``attack/supervised_inversion``, and their
+    ``attack/fora_substitute`` as ``attack/fora``.
 
     Raises:
         DataError: If a complete line is of another kind; names the file and the line.
@@ -61,7 +68,7 @@ def read_lines(path: Path, kind: type[L]) -> list[L]:
     found = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
-            found.append(_current(decoder.decode(line)))
+            found.append(current(decoder.decode(line)))
         except msgspec.DecodeError as error:
             raise DataError(
                 f"not a {kind.__name__.lower()}: {error}",
@@ -71,14 +78,32 @@ def read_lines(path: Path, kind: type[L]) -> list[L]:
     return found
 
 
-def _current(line: L) -> L:
-    """Return a line with the settings of its attack under the names they have today."""
+def current(line: L) -> L:
+    """Return a line of an earlier version with its name and settings as they are called today."""
+    name = _attack_named(line)
+    if name != line.name:
+        line = cast(L, replace(cast(Any, line), name=name))
     parts = {"attack": line.attack, "setting": line.setting}
     told = {name: own for name, own in parts.items() if own.get("positions") in _KNOWLEDGE}
     if not told:
         return line
-    current: L = replace(cast(Any, line), **{name: _renamed(own) for name, own in told.items()})
-    return current
+    renamed: L = replace(cast(Any, line), **{name: _renamed(own) for name, own in told.items()})
+    return renamed
+
+
+def _attack_named(line: Line) -> str:
+    """Return the name of a figure; of an inverter it says through which client it was trained."""
+    family, _, rest = line.name.partition("/")
+    attack, slash, metric = rest.partition("/")
+    if family != "attack" or attack not in ("fora", "fora_substitute"):
+        return line.name
+    client = line.setting.get("client", line.attack.get("client"))
+    # the first versions had no other client and named none
+    first = client is None and "true client" in str(line.attack.get("auxiliary", ""))
+    if attack == "fora" and client != "supervised" and not first:
+        return line.name
+    today = "fora" if attack == "fora_substitute" else "supervised_inversion"
+    return f"attack/{today}{slash}{metric}"
 
 
 _KNOWLEDGE = {"known": True, "unknown": False}

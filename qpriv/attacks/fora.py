@@ -7,7 +7,8 @@ a network from nothing; here it is the public base model, which every party of a
 holds, with an aligner on top (`alignment`). ``supervised`` is the reference's own upper bound: the
 inverter is trained through the true client, so it bounds from above what a passive server can do
 with this decoder and these pictures. ``simulator`` is the substitute of SDAR, which learns from
-the server's own layers and labels as well (`simulator`).
+the server's own layers and labels as well (`simulator`). Each has a name of its own in results:
+``supervised_inversion``, ``fora`` and ``sdar``.
 """
 
 import time
@@ -43,22 +44,22 @@ _MEASURES = (
     "re-identification"
 )
 _BESIDE = (
-    "mean image, mean face at its true place, in-painting, gallery chance; where the supervised "
-    "inverter is listed too, the share of its gain that is recovered"
+    "mean image, mean face at its true place, in-painting, gallery chance; where supervised "
+    "inversion is listed too, the share of its gain that is recovered"
 )
 _KNOWS = "trains under the policy; known or unknown"
 _WEAKER = (*aside(QUANTITIES, *WEAKER), *aside(RECOVERED, *WEAKER), *aside(residual.QUANTITIES))
 
 SUPERVISED = Attack(
-    name="fora",
-    title="Image reconstruction (FORA)",
+    name="supervised_inversion",
+    title="Image reconstruction (supervised inversion, the upper bound)",
     quantities=(
         *answered(QUANTITIES, "supervised inversion, the upper bound"),
         *residual.QUANTITIES,
     ),
     rows=(
         Row(
-            what='supervised inverter, `ForaProbe(client="supervised")`',
+            what='supervised inversion, `ForaProbe(client="supervised")`',
             who="server; no",
             holds="in-domain scenes through the true client: the upper bound",
             knows=_KNOWS,
@@ -99,12 +100,12 @@ SUPERVISED = Attack(
     ),
 )
 SUBSTITUTE = Attack(
-    name="fora_substitute",
-    title="Image reconstruction (FORA, substitute client)",
+    name="fora",
+    title="Image reconstruction (FORA)",
     quantities=answered(_WEAKER, "FORA"),
     rows=(
         Row(
-            what='FORA, `ForaProbe(client="substitute")`',
+            what="FORA, `ForaProbe()`",
             who="server; no",
             holds="in-domain scenes, the public base model",
             knows=_KNOWS,
@@ -133,6 +134,12 @@ SIMULATOR = Attack(
     bound=SUPERVISED.name,
 )
 ATTACKS = (SUPERVISED, SUBSTITUTE, SIMULATOR)
+ATTACK_THROUGH: dict[Client, Attack] = {
+    "supervised": SUPERVISED,
+    "substitute": SUBSTITUTE,
+    "simulator": SIMULATOR,
+}
+"""What the attack is called whose inverter is trained through that client."""
 
 
 @dataclass(frozen=True, kw_only=True)

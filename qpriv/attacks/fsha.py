@@ -27,6 +27,7 @@ from qpriv.quantity import Quantity
 
 from . import reconstruction, residual
 from .alignment import Aligner, gradient_penalty
+from .fora import SUPERVISED
 from .fsha_networks import FeatureCritic, Pilot
 from .inverter import Inverter, TokenGrid, weighted_error
 from .observation import Observation
@@ -82,20 +83,20 @@ ATTACKS = (
                 source="Pasquini et al., CCS 2021; Erdogan et al., WPES 2022",
             ),
         ),
-        bound="fora",
+        bound=SUPERVISED.name,
     ),
     Attack(
         name="fsha_control",
         title="Feature-space hijacking (control: the honest gradient is returned)",
         # a control answers no question about what leaks
         quantities=tuple(replace(own, question="") for own in _FIGURES),
-        bound="fora",
+        bound=SUPERVISED.name,
     ),
     Attack(
         name="fsha_convolution",
         title="Feature-space hijacking (FSHA, published pilot)",
         quantities=answered(_FIGURES, "FSHA, published pilot"),
-        bound="fora",
+        bound=SUPERVISED.name,
     ),
 )
 

@@ -45,7 +45,7 @@ def _split(paradigm: Paradigm, adapter_parameters: int) -> tuple[str, ...]:
         f"{paradigm.num_clients} client(s) keep the images. The server sees, token by token, what "
         f"enters layer {paradigm.cuts[0]}: one vector for every kept patch and for every token of "
         "prompt and answer; and how many tokens there are.",
-        "It can invert the vectors (FORA, a supervised inverter), steer the client by its "
+        "It can invert the vectors (FORA, supervised inversion), steer the client by its "
         "gradients (FSHA), and tell members from non-members.",
         "A dropped patch has no vector of its own; what earlier layers have mixed of it into kept "
         "ones may still be there.",

@@ -12,7 +12,7 @@ from qpriv.attacks.registry import attacks
 from qpriv.metrics import sensitivity
 from qpriv.quantity import Quantity
 
-from .quantities import POLICY_QUANTITIES, headlines, quantity
+from .quantities import POLICY_QUANTITIES, answers, headlines, quantity
 
 _BLOCK = re.compile(r"(<!-- declared: (\w+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -28,9 +28,10 @@ def attackers() -> str:
 def figures() -> str:
     """Return the table of the figures that stand in the main tables of a report."""
     heads = ("figure", "unit", "more of it is", "held against", "what it is")
+    told = {name for own in headlines() for name in answers(own)}
     shown = [*POLICY_QUANTITIES, *(own for attack in attacks() for own in attack.figures)]
     rows = [
-        (f"`{own.name}`{', headline' if own.headline else ''}", own.unit or "share",
+        (f"`{own.name}`{', headline' if own.name in told else ''}", own.unit or "share",
          own.direction, _against(own), own.meaning)
         for own in shown if own.leading
     ]  # fmt: skip

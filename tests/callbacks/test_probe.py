@@ -74,8 +74,10 @@ PROBES = {
     "vandal": lambda: Vandal(),
     "broken": lambda: Broken(),
     "sensitivity": lambda: SensitivityProbe(log_private=True, audit_isolation=True),
-    "fora": lambda: ForaProbe(steps=2, batch_size=4, log_private=True, audit_isolation=True),
-    "substitute": lambda: ForaProbe(client="substitute", steps=2, alignment_steps=2, batch_size=4),
+    "supervised": lambda: ForaProbe(
+        client="supervised", steps=2, batch_size=4, log_private=True, audit_isolation=True
+    ),
+    "fora": lambda: ForaProbe(steps=2, alignment_steps=2, batch_size=4),
     "membership": lambda: MembershipProbe(
         shadows=2, query_policy=("same", "off"), audit_isolation=True
     ),

@@ -75,7 +75,7 @@ def test_fine_tune_is_fit_tested_and_attacked(name, here):
     results = {result.name: result for result in read_results(run / "results.jsonl")}
     assert results["accuracy"].n == 4
     if probed:
-        assert results["attack/fora/psnr"].policy == results["accuracy"].policy
+        assert results["attack/supervised_inversion/psnr"].policy == results["accuracy"].policy
         assert "sensitive_tokens_kept" in results
     for kind in ("best", "last"):
         stored = torch.load(run / "checkpoints" / f"{kind}.ckpt", weights_only=True)

@@ -119,7 +119,7 @@ def test_predictions_and_attack_of_a_checkpoint(here, tmp_path):
         ]
     )
     names = {line["name"] for line in lines(tmp_path / "attacked", "results.jsonl")}
-    assert {"accuracy", "attack/fora/psnr", "attack/membership/auc"} <= names
+    assert {"accuracy", "attack/supervised_inversion/psnr", "attack/membership/auc"} <= names
 
 
 def test_folders_are_never_written_to_twice(tmp_path):

@@ -19,4 +19,6 @@ def test_the_pages_have_declared_parts():
     pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
     for part in ("attacks", "figures", "headlines"):
         assert f"<!-- declared: {part} -->" in pages
-    assert "`ForaProbe" in pages and "`attack/fora/psnr_sensitive`, headline" in pages
+    assert (
+        "`ForaProbe" in pages and "`attack/supervised_inversion/psnr_sensitive`, headline" in pages
+    )

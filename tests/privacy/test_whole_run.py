@@ -79,7 +79,13 @@ def test_every_probe_measured_and_nobody_was_called(place):
     results = read_results(run_of(place) / "results.jsonl")
     assert [result.note for result in results if result.status == "failed"] == []
     attacks = {result.name.split("/")[1] for result in results if result.name.count("/") > 1}
-    assert {"fora", "membership", "gradient", "attributes", "side_channel"} <= attacks
+    assert {
+        "supervised_inversion",
+        "membership",
+        "gradient",
+        "attributes",
+        "side_channel",
+    } <= attacks
     assert "<h2" in (place / "shared" / "report.html").read_text()
     assert watched.attempts(place) == []
 
@@ -87,12 +93,12 @@ def test_every_probe_measured_and_nobody_was_called(place):
 def test_all_dashboards_were_written_and_wandb_stayed_offline(place):
     files = contents(run_of(place))
     metrics = files["csv/metrics.csv"].decode()
-    assert "attack/fora/psnr" in metrics
+    assert "attack/supervised_inversion/psnr" in metrics
     (events,) = (name for name in files if "tfevents" in name)
-    assert b"attack/fora/psnr" in files[events]
+    assert b"attack/supervised_inversion/psnr" in files[events]
     (record,) = (name for name in files if name.endswith(".wandb"))
     assert record.startswith("wandb/offline-run-"), "WANDB_MODE=online was set"
-    assert b"attack/fora/psnr" in files[record]
+    assert b"attack/supervised_inversion/psnr" in files[record]
 
 
 @pytest.mark.parametrize("secret", [watched.HOST, *watched.TOKENS.values()])

@@ -33,7 +33,7 @@ FORA = {
     "active": False,
     "auxiliary": "in-domain scenes",
     "knows_positions": True,
-    "attack": "supervised",
+    "client": "supervised",
     "cut": 4,
     "steps": 400,
     "short": True,
@@ -86,15 +86,20 @@ def _fora_results(
     db = {"unit": "dB", "half": 0.2, **attack}
     top = {**attack, "attack": {**FORA, "gallery": 60, "chance": 1 / 60}}
     return [
-        result("attack/fora/psnr_sensitive", face_psnr + rng.normal(0, 0.06), **db),
-        result("attack/fora/floor_mean_face", 15.96, **db),
-        result("attack/fora/psnr", psnr + rng.normal(0, 0.05), **db),
-        result("attack/fora/floor_mean_image", 13.93, **db),
-        result("attack/fora/psnr_kept", psnr + 1.2, **db),
-        result("attack/fora/psnr_dropped", psnr - 2.5, **db),
-        result("attack/fora/ssim", 0.55, half=0.01, **attack),
-        result("attack/fora/reid_top1", max(0.0, top1 + rng.normal(0, 0.002)), half=0.01, **top),
-        result("attack/fora/reid_top5", min(1.0, 2.6 * top1), half=0.02, **top),
+        result("attack/supervised_inversion/psnr_sensitive", face_psnr + rng.normal(0, 0.06), **db),
+        result("attack/supervised_inversion/floor_mean_face", 15.96, **db),
+        result("attack/supervised_inversion/psnr", psnr + rng.normal(0, 0.05), **db),
+        result("attack/supervised_inversion/floor_mean_image", 13.93, **db),
+        result("attack/supervised_inversion/psnr_kept", psnr + 1.2, **db),
+        result("attack/supervised_inversion/psnr_dropped", psnr - 2.5, **db),
+        result("attack/supervised_inversion/ssim", 0.55, half=0.01, **attack),
+        result(
+            "attack/supervised_inversion/reid_top1",
+            max(0.0, top1 + rng.normal(0, 0.002)),
+            half=0.01,
+            **top,
+        ),
+        result("attack/supervised_inversion/reid_top5", min(1.0, 2.6 * top1), half=0.02, **top),
     ]
 
 
@@ -196,7 +201,9 @@ def write_study(root: Path, seeds: tuple[int, ...] = (0, 1, 2), epochs: int = 3)
     failed = {"status": "failed", "note": "out of its time budget", "policy": "downsample(0.5)"}
     failed_run = [
         result("accuracy", 0.79, half=0.04, policy="downsample(0.5)"),
-        result("attack/fora/psnr_sensitive", None, unit="dB", attack=FORA, **failed),
+        result(
+            "attack/supervised_inversion/psnr_sensitive", None, unit="dB", attack=FORA, **failed
+        ),
     ]
     write_run(root / "downsample-0", failed_run)
     return root

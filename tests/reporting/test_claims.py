@@ -135,11 +135,17 @@ def test_sensitive_goes_first_and_says_what_survives(ratio, verdict):
 def test_the_dynamic_policy_against_the_linear_trend(psnr, verdict):
     values = (18.4, 13.5, 13.3, 12.4, 10.7)
     line = np.polyval(np.polyfit(RATIOS, values, 1), 0.256)
-    faces = ladder_rows("attack/fora/psnr_sensitive", values, unit="dB")
+    faces = ladder_rows("attack/supervised_inversion/psnr_sensitive", values, unit="dB")
     rows = [
         *faces,
         *(tokens(policy_of(ratio), ratio) for ratio in RATIOS),
-        result("attack/fora/psnr_sensitive", psnr, unit="dB", half=0.1, policy="dtp(fused)"),
+        result(
+            "attack/supervised_inversion/psnr_sensitive",
+            psnr,
+            unit="dB",
+            half=0.1,
+            policy="dtp(fused)",
+        ),
         tokens("dtp(fused)", 0.256),
     ]
     claims = {c.statement.split(":")[0]: c for c in below_trend(evidence(*rows))}
@@ -150,7 +156,7 @@ def test_the_dynamic_policy_against_the_linear_trend(psnr, verdict):
 def test_a_point_of_the_line_counts_in_it():
     values = (4.0, 1.0, 1.0, 1.0, 1.0)
     line = np.polyval(np.polyfit(RATIOS, values, 1), 0.5)
-    rows = ladder_rows("attack/fora/psnr_sensitive", values, unit="dB")
+    rows = ladder_rows("attack/supervised_inversion/psnr_sensitive", values, unit="dB")
     claim = only(below_trend(evidence(*rows)))
     assert claim.estimate.value == pytest.approx(1.0 - line)
     # the point is part of the line, so that its own noise counts less than in full
@@ -159,7 +165,9 @@ def test_a_point_of_the_line_counts_in_it():
 
 
 def test_the_trend_needs_all_five_ratios():
-    rows = ladder_rows("attack/fora/psnr_sensitive", (4.0, 1.0, 1.0, 1.0, 1.0), unit="dB")[:3]
+    rows = ladder_rows(
+        "attack/supervised_inversion/psnr_sensitive", (4.0, 1.0, 1.0, 1.0, 1.0), unit="dB"
+    )[:3]
     claim = only(below_trend(evidence(*rows)))
     assert claim.verdict == "undecided" and "0.3, 0.5, 0.7 and 0.9" in claim.evidence
 
@@ -231,17 +239,17 @@ def test_the_constant_control_is_one_condition_whatever_its_ratio():
 )
 def test_faces_cross(psnr, half, verdict):
     rows = [
-        result("attack/fora/psnr_sensitive", psnr, unit="dB", half=half),
-        result("attack/fora/floor_mean_face", 16.0, unit="dB", half=0.01),
+        result("attack/supervised_inversion/psnr_sensitive", psnr, unit="dB", half=half),
+        result("attack/supervised_inversion/floor_mean_face", 16.0, unit="dB", half=0.01),
     ]
     assert only(declared(evidence(*rows), "Face detail without pruning")).verdict == verdict
 
 
 def test_the_paired_gain_goes_before_the_difference():
     rows = [
-        result("attack/fora/psnr_sensitive", 18.1, unit="dB", half=0.5),
-        result("attack/fora/floor_mean_face", 16.0, unit="dB", half=0.5),
-        result("attack/fora/gain_over_mean_face", 2.1, unit="dB", half=0.05),
+        result("attack/supervised_inversion/psnr_sensitive", 18.1, unit="dB", half=0.5),
+        result("attack/supervised_inversion/floor_mean_face", 16.0, unit="dB", half=0.5),
+        result("attack/supervised_inversion/gain_over_mean_face", 2.1, unit="dB", half=0.05),
     ]
     claim = only(declared(evidence(*rows), "Face detail without pruning"))
     assert claim.verdict == "reproduced" and claim.estimate.interval == pytest.approx((2.05, 2.15))
@@ -250,7 +258,7 @@ def test_the_paired_gain_goes_before_the_difference():
 def test_the_stronger_attacker_is_the_one_who_counts():
     rows = [
         result(
-            "attack/fora/gain_over_mean_face",
+            "attack/supervised_inversion/gain_over_mean_face",
             value,
             unit="dB",
             half=0.1,
@@ -274,7 +282,7 @@ def test_the_stronger_attacker_is_the_one_who_counts():
 )
 def test_identities(rate, half, across, gone):
     attack = {"chance": 1 / 60, "gallery": 60}
-    name = "attack/fora/reid_top1"
+    name = "attack/supervised_inversion/reid_top1"
     rows = [
         result(name, rate, half=half, attack=attack),
         result(name, rate, half=half, attack=attack, policy="fixed(0.5,fused)"),

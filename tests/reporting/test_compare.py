@@ -81,7 +81,9 @@ def attacked(folder, *results):
 
 
 def stolen(value, **given):
-    return Result(name="attack/fora/psnr", value=value, n=9, seed=0, epoch=1, **given)
+    return Result(
+        name="attack/supervised_inversion/psnr", value=value, n=9, seed=0, epoch=1, **given
+    )
 
 
 def test_two_settings_are_two_figures_each_held_against_its_like(tmp_path):
@@ -91,7 +93,7 @@ def test_two_settings_are_two_figures_each_held_against_its_like(tmp_path):
     ]
     found = compare_runs(*sides)
     assert [row.difference.value for row in found.figures] == [1.0, 2.0]
-    assert "attack/fora/psnr (steps 60)" in str(found) and "steps 600" in str(found)
+    assert "attack/supervised_inversion/psnr (steps 60)" in str(found) and "steps 600" in str(found)
 
 
 def test_another_setting_in_the_other_run_is_compared_and_said(tmp_path):
@@ -116,7 +118,7 @@ def test_what_two_runs_are_compared_for_is_no_part_of_the_pairing(tmp_path):
         sides.append(attacked(tmp_path / defence, stolen(value, **under), answered))
     found = compare_runs(*sides)
     assert [(row.name, row.difference.value) for row in found.figures] == [
-        ("attack/fora/psnr", -2.0),
+        ("attack/supervised_inversion/psnr", -2.0),
         ("accuracy", -2.0),
     ]
 

@@ -49,11 +49,14 @@ def test_two_attack_settings_are_two_figures():
 def test_a_budget_that_grows_with_epochs_is_one_figure():
     rows = [
         result(
-            "attack/fora/psnr", 17.0 + epoch, epoch=epoch, attack={"cut": 4, "steps": 100 * epoch}
+            "attack/supervised_inversion/psnr",
+            17.0 + epoch,
+            epoch=epoch,
+            attack={"cut": 4, "steps": 100 * epoch},
         )
         for epoch in range(3)
     ]
-    figures = gathered(*rows).named("attack/fora/psnr")
+    figures = gathered(*rows).named("attack/supervised_inversion/psnr")
     assert len(figures) == 1 and figures[0].estimate.value == 19.0
 
 
@@ -185,12 +188,18 @@ def test_a_run_that_only_began_is_read_and_said_so(tmp_path):
 
 def test_every_setting_is_a_figure_and_the_strongest_attacker_is_spoken_of():
     rows = [
-        result("attack/fora/psnr_sensitive", value, policy=policy, attack={}, setting={"steps": s})
+        result(
+            "attack/supervised_inversion/psnr_sensitive",
+            value,
+            policy=policy,
+            attack={},
+            setting={"steps": s},
+        )
         for policy, s, value in (("off", 60, 17.0), ("off", 600, 22.0), ("dtp", 600, 14.0))
     ]
     held = gathered(*rows)
-    assert len(held.named("attack/fora/psnr_sensitive")) == 3
-    assert strongest(held, "attack/fora/psnr_sensitive") == {"steps": 600}
+    assert len(held.named("attack/supervised_inversion/psnr_sensitive")) == 3
+    assert strongest(held, "attack/supervised_inversion/psnr_sensitive") == {"steps": 600}
     (tables,) = attack_tables(held, "FaceScenes")
     assert [row.cells[0].text for row in tables.main.rows] == ["17.000", "22.000", "14.000"]
     assert len({(row.header, row.details) for row in tables.main.rows}) == 3
@@ -221,7 +230,7 @@ def test_channels_are_told_where_runs_were_trained_with_several():
         shared = {"paradigm": "split", "seed": 0}
         rows = (
             result("accuracy", 0.5, channel=channel, **shared),
-            result("attack/fora/psnr", 20.0, channel=read, **shared),
+            result("attack/supervised_inversion/psnr", 20.0, channel=read, **shared),
         )
         return Run(folder=Path(channel), stage=channel, results=rows)
 

@@ -26,7 +26,7 @@ NO_BOX = {"n": 0, "status": "not applicable", "unit": "dB"}
 SAFE = re.compile(r"\b(safe|protected|protects|private enough)\b", re.IGNORECASE)
 
 
-def rebuilt(attack="fora", *, psnr=20.0, face=None, found=None, **given):
+def rebuilt(attack="supervised_inversion", *, psnr=20.0, face=None, found=None, **given):
     """Return figures of a reconstruction: of whole pictures, and of faces where there are any."""
     name = f"attack/{attack}"
     rows = [
@@ -66,7 +66,10 @@ def tiles(rows, title="off"):
 def test_without_face_boxes_the_whole_picture_stands_in_the_summary():
     faceless = [
         result(
-            "attack/fora/psnr_sensitive", None, **NO_BOX, note="the scenes have no sensitive box"
+            "attack/supervised_inversion/psnr_sensitive",
+            None,
+            **NO_BOX,
+            note="the scenes have no sensitive box",
         ),
         *rebuilt(psnr=19.0),
     ]
@@ -82,9 +85,12 @@ def test_without_face_boxes_the_whole_picture_stands_in_the_summary():
 
 def test_what_does_not_apply_is_no_matter_of_time():
     note = "the scenes have no sensitive box; over its budget of 600 s"
-    rows = [result("attack/fora/psnr_sensitive", None, **NO_BOX, note=note), *rebuilt()]
+    rows = [
+        result("attack/supervised_inversion/psnr_sensitive", None, **NO_BOX, note=note),
+        *rebuilt(),
+    ]
     _, page = told(rows)
-    (row,) = page.rows("attack-fora-facescenes")
+    (row,) = page.rows("attack-supervised_inversion-facescenes")
     assert "no sensitive box" in row and "over its budget" not in row
 
 
@@ -94,7 +100,9 @@ def test_time_is_told_of_a_figure_that_has_a_value():
     assert "over its budget of 600 s" in text
 
 
-@pytest.mark.parametrize("attack", ["fora", "fora_substitute", "sdar", "fsha", "fsha_convolution"])
+@pytest.mark.parametrize(
+    "attack", ["supervised_inversion", "fora", "sdar", "fsha", "fsha_convolution"]
+)
 def test_every_inverter_has_a_headline_where_it_alone_was_tried(attack):
     rows = rebuilt(attack, face=22.0, found=0.9)
     shown = tiles(rows)
@@ -103,7 +111,10 @@ def test_every_inverter_has_a_headline_where_it_alone_was_tried(attack):
 
 
 def test_the_headline_is_the_strongest_attackers_whoever_it_is():
-    rows = [*rebuilt("fora", face=16.0, found=0.1), *rebuilt("fsha", face=21.0, found=0.7)]
+    rows = [
+        *rebuilt("supervised_inversion", face=16.0, found=0.1),
+        *rebuilt("fsha", face=21.0, found=0.7),
+    ]
     shown = tiles(rows)
     assert shown["Face PSNR"].value == "21.00 dB" and "FSHA" in shown["Face PSNR"].note
     assert shown["Faces found first"].value == "0.700"
@@ -150,7 +161,11 @@ def test_recognition_stands_beside_every_reconstruction():
     assert shown["Faces found first"].value == "not measured"
     assert "does not tell whether a face is recognised" in shown["Faces found first"].note
     small = result(
-        "attack/fora/reid_top1", None, n=0, status="not applicable", note="gallery of 8 people"
+        "attack/supervised_inversion/reid_top1",
+        None,
+        n=0,
+        status="not applicable",
+        note="gallery of 8 people",
     )
     shown = tiles([*rebuilt(face=20.0), small])
     assert (shown["Faces found first"].value, shown["Faces found first"].note) == (
@@ -371,7 +386,9 @@ def test_a_ratio_of_exclusion_is_never_told_as_protection():
 
 
 def test_a_failed_attack_stands_on_the_card():
-    failed = result("attack/fora", None, status="failed", note="cut=4: out of memory", n=0)
+    failed = result(
+        "attack/supervised_inversion", None, status="failed", note="cut=4: out of memory", n=0
+    )
     shown = tiles([result("accuracy", 0.9), failed])
     for label in ("Face PSNR", "Image PSNR", "Faces found first"):
         assert shown[label].value == "failed" and "out of memory" in shown[label].note
@@ -381,14 +398,14 @@ def test_a_failed_attack_stands_on_the_card():
 def test_a_seed_that_failed_is_told_beside_those_that_did_not():
     rows = [
         *rebuilt(seed=0),
-        result("attack/fora/psnr", None, status="failed", n=0, seed=1, unit="dB"),
+        result("attack/supervised_inversion/psnr", None, status="failed", n=0, seed=1, unit="dB"),
     ]
     assert "failed in 1 seed" in tiles(rows)["Image PSNR"].note
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_what_is_no_number_is_no_figure(value):
-    rows = [*rebuilt("fora", psnr=value), *rebuilt("fsha", psnr=18.0)]
+    rows = [*rebuilt("supervised_inversion", psnr=value), *rebuilt("fsha", psnr=18.0)]
     assert tiles(rows)["Image PSNR"].value == "18.00 dB"
     text, _ = told([replace(row, ci=None) for row in rows])
     assert "nan" not in text and " inf " not in text

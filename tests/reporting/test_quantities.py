@@ -105,7 +105,7 @@ def test_every_attack_of_the_package_is_found():
         p.stem for p in folder.rglob("*.py") if re.search("^ATTACKS = ", p.read_text(), re.M)
     }
     assert len(declaring) >= 9
-    assert {"fora", "sdar", "fsha", "membership", "gradient"} <= {
+    assert {"supervised_inversion", "fora", "sdar", "fsha", "membership", "gradient"} <= {
         attack.name for attack in registry.attacks()
     }
 

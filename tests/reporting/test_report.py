@@ -107,7 +107,7 @@ def test_one_way_to_divide_the_work_needs_no_table(parsed):
 
 def test_attack_figures_stand_beside_floors_settings_and_marks(parsed, page):
     fora, membership = (
-        parsed.rows("attack-fora-facescenes"),
+        parsed.rows("attack-supervised_inversion-facescenes"),
         parsed.rows("attack-membership-facescenes"),
     )
     assert "15.96" in fora[0] and "chance 0.017" in fora[0]
@@ -119,8 +119,14 @@ def test_attack_figures_stand_beside_floors_settings_and_marks(parsed, page):
 
 def test_a_failed_probe_is_seen(parsed):
     trouble = [e.text for e in parsed.all("div") if e.attributes.get("class") == "troubles"]
-    assert "attack/fora/psnr_sensitive failed (out of its time budget)" in trouble[0]
-    row = next(r for r in parsed.rows("attack-fora-facescenes") if r.startswith("downsample"))
+    assert (
+        "attack/supervised_inversion/psnr_sensitive failed (out of its time budget)" in trouble[0]
+    )
+    row = next(
+        r
+        for r in parsed.rows("attack-supervised_inversion-facescenes")
+        if r.startswith("downsample")
+    )
     assert "failed" in row and "out of its time budget" in row
 
 
@@ -155,7 +161,13 @@ def test_hostile_text_stays_text(tmp_path):
     rows = [
         Result(name=f"accuracy/{HOSTILE}", value=0.5, n=3, policy=HOSTILE, note=HOSTILE),
         Result(name="accuracy", value=None, n=0, status="failed", note=HOSTILE, dataset=HOSTILE),
-        Result(name="attack/fora/psnr", value=1.0, n=3, attack={HOSTILE: HOSTILE}, policy=HOSTILE),
+        Result(
+            name="attack/supervised_inversion/psnr",
+            value=1.0,
+            n=3,
+            attack={HOSTILE: HOSTILE},
+            policy=HOSTILE,
+        ),
     ]
     folder = fakes.write_run(tmp_path / "run", rows, config=f"a: {HOSTILE}\n")
     fakes.write_media(folder, HOSTILE, kind=HOSTILE[:8].replace("/", ""), private=False)

@@ -26,9 +26,15 @@ def test_the_weaker_attackers_figure_does_not_hide_the_stronger_ones():
 
 
 def test_failures_are_named():
-    failed = result("attack/fora", None, status="failed", note="out of time", policy="dtp(fused)")
+    failed = result(
+        "attack/supervised_inversion",
+        None,
+        status="failed",
+        note="out of time",
+        policy="dtp(fused)",
+    )
     table = format_table([result("accuracy", 0.8, policy="dtp(fused)"), failed])
-    assert "Failed: attack/fora under dtp(fused)." in table
+    assert "Failed: attack/supervised_inversion under dtp(fused)." in table
 
 
 def test_nothing_measured_is_said():

@@ -150,7 +150,9 @@ class ForaProbe(Probe):
         carried = visit.earlier(f"inverter-cut={cut}.pt")
         if carried is not None:
             attack.load_state_dict(torch.load(carried, weights_only=True), seen)
-        attack.fit(seen, truth, private=private, task=task, deadline=visit.deadline)
+        attack.fit(
+            seen, truth, private=private, task=task, deadline=visit.deadline, watch=visit.watch
+        )
         save_state(attack.state_dict(), visit.path(f"inverter-cut={cut}.pt"))
         return attack
 

@@ -148,7 +148,8 @@ class FshaProbe(Probe):
         with self._twin(visit, cut, self._public(visit, cut, sides.known, auxiliary)) as client:
             attack, guard = client.server.attack, client.guard
             rate = float(client.optimizer.defaults["lr"])
-            client.train(list(visit.data.members()), self.steps, deadline=visit.deadline)
+            members = list(visit.data.members())
+            client.train(members, self.steps, deadline=visit.deadline, watch=visit.watch)
             save_state(client.state_dict(), visit.path(f"hijack-cut={cut}.pt"))
             hijacked = self._right(visit, tasks)
             seen = visit.observe(sides.private, cut)

@@ -17,6 +17,7 @@ from callbacks.isolation import isolated, item_seed
 from callbacks.journal import Journal, content_digest
 from callbacks.media import save_picture
 from callbacks.precision import precision_of
+from callbacks.progress import Progress, Watch, closing_figures, unwatched
 from callbacks.ranks import gather, meet
 from callbacks.requirements import require_data, require_victim, require_whole
 from callbacks.stopping import stoppable
@@ -51,6 +52,7 @@ class Visit:
         deadline: `time.monotonic` at which the probe's time is up.
         trained: How often the victim has gone through its training set; None is once an epoch.
         goes_on: Whether the training goes on afterwards, as far as is known.
+        watch: Takes how many steps of the item at work are done, and how many there are.
     """
 
     module: L.LightningModule
@@ -62,6 +64,7 @@ class Visit:
     deadline: float = float("inf")
     trained: float | None = None
     goes_on: bool = False
+    watch: Watch = unwatched
 
     @property
     def passes(self) -> float:
@@ -300,7 +303,9 @@ class Probe(L.Callback, ABC):
         """
         self.require(module, data)
         started = time.monotonic()
-        rank_zero_info(f"{self.name}: epoch {epoch}, policy {describe(module)['policy']}: starts")
+        rank_zero_info(
+            f"{self.figures}: epoch {epoch}, policy {describe(module)['policy']}: starts"
+        )
         journal = Journal(run_folder, self.state_key, epoch, module)
         visit = Visit(
             module,
@@ -337,14 +342,23 @@ class Probe(L.Callback, ABC):
         ):
             stages = self.plan(visit)
         meet()
-        for stage in stages:
-            mine = stage[rank() :: world()]
-            outcomes += gather([self._one(item, visit, journal) for item in mine])
+        shares = [stage[rank() :: world()] for stage in stages]
+        progress = Progress(self.figures, [len(mine) for mine in shares], visit.deadline)
+        visit = replace(visit, watch=progress.step)
+        for mine in shares:
+            outcomes += gather([self._one(item, visit, journal, progress) for item in mine])
             if any(outcome.error for outcome in outcomes):
                 break
+        progress.close()
         return outcomes
 
-    def _one(self, item: str, visit: Visit, journal: Journal) -> _Outcome:
+    def _one(self, item: str, visit: Visit, journal: Journal, progress: Progress) -> _Outcome:
+        progress.begin(item)
+        outcome = self._attempted(item, visit, journal)
+        progress.end()
+        return outcome
+
+    def _attempted(self, item: str, visit: Visit, journal: Journal) -> _Outcome:
         known = journal.read(item)
         if known is not None:
             return _Outcome(item, tuple(known))
@@ -378,17 +392,13 @@ class Probe(L.Callback, ABC):
 
     def _report(self, results: Sequence[Result], epoch: int, seconds: float) -> None:
         failures = [result.note for result in results if result.status == "failed"]
-        prefix = f"attack/{self.figures}/"
-        figures = ", ".join(
-            f"{name.removeprefix(prefix)} {value:.3f}"
-            for name, value in self.metrics(results).items()
-        )
+        figures = closing_figures(results) or "no figure"
         over = seconds > self.max_seconds
         budget = f", over its budget of {self.max_seconds:g} s" if over else ""
         share = self._share(seconds)
-        rank_zero_info(f"{self.name}: epoch {epoch}, {seconds:.1f} s{share}{budget}: {figures}")
+        rank_zero_info(f"{self.figures}: epoch {epoch}, {seconds:.1f} s{share}{budget}: {figures}")
         for note in failures:
-            rank_zero_warn(f"{self.name} failed at epoch {epoch}, {note}")
+            rank_zero_warn(f"{self.figures} failed at epoch {epoch}, {note}")
         if failures and self.on_error == "stop":
             raise ProbeError(failures[0], where=self.name, remedy="see above, or on_error: warn")
 

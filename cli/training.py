@@ -12,6 +12,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
 # the imports let a configuration name these classes without their modules
@@ -25,6 +26,7 @@ from callbacks.inventory import Inventory
 from qpriv.errors import CheckpointError, ConfigError, QprivError
 
 from .attack import AttackTrainer
+from .endings import conclusion, written
 from .errors import LostProcessError, Terminated, typed
 from .loggers import refuse_open
 from .parser import reading
@@ -111,6 +113,15 @@ class QprivCLI(LightningCLI):
         """Let later stages find this run by its name."""
         if self.trainer.is_global_zero and not getattr(self.trainer, "fast_dev_run", False):
             mark_latest(self.run.folder)
+            # a study shows the figures of all its runs together
+            if not (self.run.folder / "cell.json").is_file():
+                answers = is_overridden("predict_step", self.model, L.LightningModule)
+                print(conclusion(self.run.folder, answers=answers))
+
+    def after_predict(self) -> None:
+        """Say where the predictions are."""
+        if self.trainer.is_global_zero:
+            print(written(self.run.folder) or "no predictions were written")
 
 
 def run(words: Sequence[str]) -> None:

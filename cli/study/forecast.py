@@ -48,15 +48,27 @@ class Forecast:
         stated = sum(cell.minutes for cell in done)
         return sum(self.observed[cell.key] for cell in done) / stated if stated else 1.0
 
-    def table(self) -> str:
-        """Return the forecast as text: a line for each stage, and the sum."""
+    def table(self, budget: float | None = None) -> str:
+        """Return the forecast as text: a line for each stage, and the sum.
+
+        Args:
+            budget: Minutes that it may cost; over it the stage that costs most is told, and what
+                can be done.
+        """
         stages = dict.fromkeys(cell.stage for cell in self.cells)
         width = max(len(stage) for stage in stages)
+        minutes: dict[str, float] = {}
         lines = [f"{'stage':<{width}}  runs  done  minutes"]
         for stage in stages:
             own = [cell for cell in self.cells if cell.stage == stage]
             done = sum(cell.key in self.observed for cell in own)
-            minutes = sum(self.minutes(cell) for cell in own)
-            lines.append(f"{stage:<{width}}  {len(own):4d}  {done:4d}  {minutes:7.1f}")
+            minutes[stage] = sum(self.minutes(cell) for cell in own)
+            lines.append(f"{stage:<{width}}  {len(own):4d}  {done:4d}  {minutes[stage]:7.1f}")
+        if budget is not None and self.whole > budget:
+            longest = max(minutes, key=lambda stage: minutes[stage])
+            lines[1 + list(stages).index(longest)] += (
+                "  <- most of it: leave the stage out, take fewer seeds or values there, give more "
+                "--jobs, or raise budget_minutes"
+            )
         name = "left" if self.jobs == 1 else f"left, {self.jobs} runs at a time"
         return "\n".join([*lines, f"{name:<{width + 12}}  {self.left:7.1f}"])

@@ -143,7 +143,7 @@ class _Runner:
     def _announce(self) -> None:
         budget = self.study.budget_minutes
         self.echo(f"Study {self.study.name}: {len(self.grid)} runs, in minutes on this machine:")
-        self.echo(self.forecast.table())
+        self.echo(self.forecast.table(budget))
         if budget is not None and self.forecast.whole > budget:
             self.echo(f"That is over the budget of {budget:g} minutes.")
 

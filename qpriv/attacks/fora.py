@@ -12,6 +12,7 @@ the server's own layers and labels as well (`simulator`). Each has a name of its
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -237,6 +238,7 @@ class Fora:
         private: Observation | None = None,
         task: TaskLoss | None = None,
         deadline: float = float("inf"),
+        watch: Callable[[int, int], None] | None = None,
     ) -> None:
         """Train the inverter on auxiliary scenes.
 
@@ -247,6 +249,7 @@ class Fora:
                 aligned to.
             task: The loss of the server's layers, which teaches a simulator.
             deadline: `time.monotonic` at which training stops, whatever is left to do.
+            watch: Called after each step with the number of steps done, and of all.
 
         Raises:
             ValueError: If a substitute has nothing to be aligned to, or a simulator no teacher.
@@ -268,7 +271,7 @@ class Fora:
         optimizer = AdamW(inverter.parameters(), training.learning_rate, weight_decay=0.01)
         schedule = LambdaLR(optimizer, lambda step: _rise_and_fall(step, training.steps))
         weights = 1 + training.sensitive_weight * truth.sensitive.float()
-        for _ in range(training.steps):
+        for step in range(training.steps):
             if time.monotonic() > deadline:
                 self.stopped_early = True
                 break
@@ -280,6 +283,8 @@ class Fora:
             optimizer.step()
             schedule.step()
             self.steps_done += 1
+            if watch is not None:
+                watch(step + 1, training.steps)
 
     @full_precision()
     @torch.no_grad()

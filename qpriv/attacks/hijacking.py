@@ -8,7 +8,7 @@ figures of stealth are those of a careful attacker.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -111,7 +111,12 @@ class HijackedClient:
         self.optimizer = replace(recipe, learning_rate=rate).optimizer(self.trained)
 
     def train(
-        self, samples: Sequence[VQASample], steps: int, *, deadline: float = float("inf")
+        self,
+        samples: Sequence[VQASample],
+        steps: int,
+        *,
+        deadline: float = float("inf"),
+        watch: Callable[[int, int], None] | None = None,
     ) -> None:
         """Take some more steps.
 
@@ -119,9 +124,10 @@ class HijackedClient:
             samples: The client's own training set.
             steps: Number of steps, fake batches of a detector included.
             deadline: `time.monotonic` at which it stops, whatever is left to do.
+            watch: Called after each step with the number of steps done, and of all.
         """
         self.victim.model.train()
-        for _ in range(steps):
+        for step in range(steps):
             if time.monotonic() > deadline:
                 break
             generator = torch.Generator().manual_seed(self.seed + self.server.attack.steps_done)
@@ -129,6 +135,8 @@ class HijackedClient:
             batch = [samples[row] for row in rows.tolist()]
             fake = self.guard is not None and self.guard.sends_fake()
             self._step(with_random_answers(batch, generator) if fake else batch, fake)
+            if watch is not None:
+                watch(step + 1, steps)
         self.victim.model.eval()
 
     def state_dict(self) -> dict[str, Any]:

@@ -43,6 +43,8 @@ def format_evidence(evidence: Evidence) -> str:
     if supposed:
         where = f"Read at a cut that the runs do not have ({', '.join(channels)}):"
         supposed = [where, "", *supposed]
+    if not real and not supposed and evidence.figures:
+        return f"{len(evidence.figures)} figures, none of them a headline of the report."
     parts = filter(None, ("\n".join(real), "\n".join(supposed), "\n".join(_failed(evidence))))
     return "\n\n".join(parts) or "Nothing was measured yet."
 

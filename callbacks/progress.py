@@ -153,8 +153,7 @@ def _declared() -> list[Quantity]:
 
 def _figure(result: Result, declared: dict[str, Quantity], results: Sequence[Result]) -> str:
     own = declared.get(result.name)
-    by = f", {own.by}" if own and own.by and not own.headline else ""
-    name = f"{own.short}{by}" if own else result.name.rpartition("/")[2].replace("_", " ")
+    name = own.short if own else result.name.rpartition("/")[2].replace("_", " ")
     floors = [r for r in results if own and r.name == own.baseline]
     alike = [r for r in floors if r.setting == result.setting] or floors
     unit = " dB" if result.unit == "dB" else ""

@@ -25,8 +25,9 @@ def conclusion(folder: Path, *, answers: bool = True) -> str:
     told = [table, "", f"report: {page if page.is_file() else f'qpriv report {folder}'}"]
     if answers:
         best = folder / "checkpoints" / "best.ckpt"
-        asked = f"qpriv predict --config {folder / 'config.yaml'} --ckpt_path {best}"
-        told.append(written(folder) or f"predictions: {asked}")
+        asked = f"--config {folder / 'config.yaml'} --ckpt_path {best}"
+        place = f"--trainer.default_root_dir {folder}-predictions"
+        told.append(written(folder) or f"predictions: qpriv predict {asked} {place}")
     return "\n".join(told)
 
 

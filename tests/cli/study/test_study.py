@@ -111,6 +111,20 @@ def test_the_forecast_comes_first_and_warns_of_the_budget(config):
     assert said[3].startswith("[1/8] teacher-seed0: starts, about 16 minutes left")
 
 
+def test_over_its_budget_a_forecast_names_the_stage_and_what_to_do(config):
+    _, said = study(config, FakeFit())
+    (line,) = [line for line in said[1].splitlines() if "most of it" in line]
+    costs = {each.split()[0]: float(each.split()[3]) for each in said[1].splitlines()[1:-1]}
+    assert line.split()[0] == max(costs, key=costs.get)
+    assert "fewer seeds" in line and "--jobs" in line and "budget_minutes" in line
+
+
+def test_within_its_budget_a_forecast_advises_nothing(config):
+    config.write_text(config.read_text().replace("budget_minutes: 3", "budget_minutes: 300"))
+    _, said = study(config, FakeFit())
+    assert "most of it" not in said[1] and not said[2].startswith("That is over")
+
+
 def test_the_report_knows_the_tags_and_merges_all_results(config):
     outcome, _ = study(config, FakeFit())
     assert outcome.report == config.parent.parent / "out" / "report.html"

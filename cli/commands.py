@@ -72,12 +72,18 @@ def data(words: Sequence[str]) -> None:
     checking.add_argument("--root", required=True, type=Path, help="its folder or archive")
     checking.add_argument("--json", action="store_true", help="print the check as JSON")
     checking.add_argument("--skip-images", action="store_true", help="do not decode the images")
+    checking.add_argument("--group-field", help="field that names a row's patient or other group")
     checking.add_argument("--on-leak", choices=["warn", "error"], default="warn")
     given = parser.parse_args(words)
     from qpriv.datasets.check import check
     from qpriv.datasets.leaks import report_leaks
 
-    found = check(given.dataset, given.root, decode_images=not given.skip_images)
+    found = check(
+        given.dataset,
+        given.root,
+        decode_images=not given.skip_images,
+        group_field=given.group_field,
+    )
     print(json.dumps(found.as_dict(), ensure_ascii=False) if given.json else found)
     if given.on_leak == "error":
         report_leaks(found.leaks, given.dataset, "error")

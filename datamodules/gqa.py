@@ -22,4 +22,6 @@ class GQA(ReleasedVQA):
 
     def open(self, split: str) -> gqa.GQA:
         """Return a split of the release."""
-        return gqa.GQA(self.root, split, self.subset, self.cap, self.run_seed)
+        return gqa.GQA(
+            self.root, split, self.subset, self.cap, self.run_seed, self.group_field or None
+        )

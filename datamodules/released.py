@@ -28,12 +28,15 @@ class ReleasedVQA(VQADataModule):
 
     Every split's account is logged at `setup`, with the images that splits share. Attacks need
     people the victim never saw: with ``victim_share`` below 1 the training images are parted by
-    image into the victim's, as many non-members, two and a half times as many for shadow models,
+    group into the victim's, as many non-members, two and a half times as many for shadow models,
     and the rest for inverters.
 
     Args:
         root: Folder or ``.zip`` with the release or a mirror of it.
         cap: Largest number of questions of each split, drawn by image; all where None.
+        group_field: Field of a record that names its group, which never straddles two splits or
+            folds, such as the patient. A common name of such a field is found where empty; a
+            record without one is grouped by its image.
         missing_images: ``error`` stops at `setup` where images are not there, ``drop`` goes on
             without their questions.
         on_leak: ``error`` stops where splits share images, ``warn`` logs how many.
@@ -47,6 +50,7 @@ class ReleasedVQA(VQADataModule):
 
     root: str = ""
     cap: int | None = None
+    group_field: str = ""
     missing_images: OnMissing = "error"
     on_leak: OnLeak = "warn"
     val_fraction: float = 0.1
@@ -184,5 +188,5 @@ class ReleasedVQA(VQADataModule):
 def _one_per_image(samples: Sequence[VQASample]) -> list[VQASample]:
     first: dict[str, VQASample] = {}
     for sample in samples:
-        first.setdefault(sample.group_id, sample)
+        first.setdefault(sample.image_id, sample)
     return list(first.values())

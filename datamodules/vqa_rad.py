@@ -15,4 +15,11 @@ class VQARAD(ReleasedVQA):
 
     def open(self, split: str) -> vqa_rad.VQARAD:
         """Return a split of the release; ``val`` is carved from the training images."""
-        return vqa_rad.VQARAD(self.root, split, self.cap, self.run_seed, self.val_fraction)
+        return vqa_rad.VQARAD(
+            self.root,
+            split,
+            self.cap,
+            self.run_seed,
+            self.val_fraction,
+            group_field=self.group_field or None,
+        )

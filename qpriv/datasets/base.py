@@ -1,12 +1,14 @@
 """`VQADataset`: a split of a VQA set as a sequence of typed samples, and its report."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from torch.utils.data import Dataset
 
 from qpriv.errors import DataError
 
+from .groups import joined
 from .report import DataReport
 from .sample import AnswerRule, VQASample
 
@@ -14,7 +16,8 @@ from .sample import AnswerRule, VQASample
 class VQADataset(Dataset[VQASample]):
     """One split of a set. Images are read when asked for, never before.
 
-    A subclass reads its files in ``__init__`` and hands over what it found.
+    A subclass reads its files in ``__init__`` and hands over what it found. Groups that share an
+    image are made one.
 
     Args:
         split: Name of the split, one of ``splits``.
@@ -41,7 +44,7 @@ class VQADataset(Dataset[VQASample]):
         self, split: str, samples: Sequence[VQASample], report: DataReport | None = None
     ) -> None:
         self.split = split
-        self.samples = samples
+        self.samples = _whole(samples)
         made = self.name or (samples[0].dataset if samples else "")
         self.report = report or DataReport.of(made, split, samples)
         self.report.count(samples)
@@ -69,3 +72,11 @@ class VQADataset(Dataset[VQASample]):
     def __getitem__(self, index: int) -> VQASample:
         """Return a sample; its image stays unread."""
         return self.samples[index]
+
+
+def _whole(samples: Sequence[VQASample]) -> Sequence[VQASample]:
+    """Return samples of which those of one image are in one group."""
+    names = joined(((one.dataset, one.image_id), one.group_id) for one in samples)
+    if not names:
+        return samples
+    return [replace(one, group_id=names.get(one.group_id, one.group_id)) for one in samples]

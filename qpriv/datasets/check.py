@@ -1,6 +1,6 @@
 """`check`: everything worth knowing about a folder before it is used, for ``qpriv data check``."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -77,16 +77,19 @@ class DataCheck:
         return "\n".join(lines)
 
 
-def check(dataset: str, root: str | Path, decode_images: bool = True) -> DataCheck:
+def check(
+    dataset: str, root: str | Path, decode_images: bool = True, group_field: str | None = None
+) -> DataCheck:
     """Read all splits of a set and return what is there.
 
     Args:
         dataset: Name of the set, such as ``SLAKE`` or ``CelebA``.
         root: Folder or archive.
         decode_images: Also decode every image, which takes its time on big sets.
+        group_field: Field of the records that names a row's group, where its name is unusual.
 
     Raises:
-        ConfigError: If there is no such set.
+        ConfigError: If there is no such set, or its groups are not named by records.
         DataError: If no split is there, or a file is broken.
     """
     makers: dict[str, type[VQADataset] | type[ImageSet]] = {one.name: one for one in VQA_SETS}
@@ -96,9 +99,14 @@ def check(dataset: str, root: str | Path, decode_images: bool = True) -> DataChe
             f"no data set {dataset!r}", where="--dataset", remedy=f"use {', '.join(makers)}"
         )
     maker = makers[dataset]
-    # both languages of SLAKE, because their union is what leaks
-    make = partial(SLAKE, lang="all") if maker is SLAKE else maker
-    splits, absent = _read(make, maker.splits, root)
+    options: dict[str, Any] = {} if group_field is None else {"group_field": group_field}
+    if options and issubclass(maker, ImageSet):
+        raise ConfigError(
+            f"{dataset} has groups of its own", where="--group-field", remedy="leave it out"
+        )
+    if maker is SLAKE:
+        options["lang"] = "all"  # the union of both languages is what leaks
+    splits, absent = _read(partial(maker, **options), maker.splits, root)
     return _checked(dataset, root, splits, absent, decode_images)
 
 
@@ -128,8 +136,8 @@ def _checked(
     absent: dict[str, str],
     decode_images: bool,
 ) -> DataCheck:
-    questions = {k: v.samples for k, v in splits.items() if isinstance(v, VQADataset)}
-    leaks = find_leaks(questions)
+    leaks = find_leaks({name: split.samples for name, split in splits.items()})
+    _compare_groups([split.report for split in splits.values()])
     broken: list[str] = []
     for name, split in splits.items():
         split.report.shared_groups = {
@@ -141,6 +149,17 @@ def _checked(
             broken += found
     reports = tuple(split.report for split in splits.values())
     return DataCheck(dataset, str(root), reports, absent, tuple(leaks), tuple(broken))
+
+
+def _compare_groups(reports: Sequence[DataReport]) -> None:
+    """Note where a field groups the rows of some splits, and none those of others."""
+    by_field = [report for report in reports if set(report.grouped_by) - {"image"}]
+    for report in reports:
+        if by_field and report.kept and report not in by_field:
+            report.note(
+                f"no row names a group, those of {by_field[0].split} do: what both splits share "
+                "is seen by image alone"
+            )
 
 
 def broken_images(images: dict[str, ImageSource]) -> list[str]:

@@ -13,6 +13,7 @@ from qpriv.errors import DataError
 
 from .base import VQADataset
 from .files import DataFile
+from .groups import Groups
 from .image_index import ImageIndex
 from .json_stream import iter_records
 from .parquet import ParquetImage, content_id, iter_rows, mirror_files
@@ -69,6 +70,7 @@ class _Row:
     question: _Question
     annotation: _Annotation | None
     image: ParquetImage | None = None
+    group: str | None = None
 
 
 class CocoVQA(VQADataset):
@@ -85,14 +87,23 @@ class CocoVQA(VQADataset):
     test_split = "val"
 
     def __init__(
-        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
+        self,
+        root: str | Path,
+        split: str = "train",
+        cap: int | None = None,
+        seed: int = 0,
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
         report, names = DataReport(self.name, split), self.files[split]
+        groups = Groups("coco", report, group_field)
         tree = FileTree(root, report)
         mirror = mirror_files(tree, names.mirror, unless=(names.questions,))
-        rows = self._mirror(mirror, names, report) if mirror else self._joined(tree, names, report)
-        drawn = draw(rows, report, cap, seed)
+        if mirror:
+            rows = self._mirror(mirror, names, groups, report)
+        else:
+            rows = self._joined(tree, names, groups, report)
+        drawn = draw(rows, report, cap, seed, group_field)
         if not mirror and names.annotations:
             drawn = self._annotated(tree, names.annotations, drawn, report)
         images = tree.images()
@@ -100,13 +111,15 @@ class CocoVQA(VQADataset):
         super().__init__(split, samples, report)
 
     def _joined(
-        self, tree: FileTree, names: CocoSplit, report: DataReport
+        self, tree: FileTree, names: CocoSplit, groups: Groups, report: DataReport
     ) -> Iterator[tuple[str, _Row]]:
         file = tree.require(names.questions, remedy=self.remedy)
         report.files += (file.name,)
-        for _, question in iter_records(file, _Question, array="questions"):
+        for _, found in iter_records(file, groups.extended(_Question), array="questions"):
             report.read += 1
-            yield str(question.image_id), _Row(question, None)
+            group = groups.of(found, f"{file.name}, question {found.question_id}")
+            question = _Question(found.question_id, found.image_id, found.question)
+            yield group or str(question.image_id), _Row(question, None, group=group)
 
     def _annotated(
         self, tree: FileTree, name: str, rows: list[_Row], report: DataReport
@@ -126,19 +139,21 @@ class CocoVQA(VQADataset):
         return [row for row in due if row.annotation and _gold_is_due(row.annotation, report)]
 
     def _mirror(
-        self, files: list[DataFile], names: CocoSplit, report: DataReport
+        self, files: list[DataFile], names: CocoSplit, groups: Groups, report: DataReport
     ) -> Iterator[tuple[str, _Row]]:
+        kind = groups.extended(_MirrorRow)
         for file in files:
             report.files += (file.name,)
-            for group, index, row in iter_rows(file, _MirrorRow):
+            for number, index, row in iter_rows(file, kind):
                 report.read += 1
-                image = ParquetImage(file, group, index)
+                image = ParquetImage(file, number, index)
                 image_id = row.image_id
                 if image_id is None:
-                    image_id = content_id(file, group, index)
+                    image_id = content_id(file, number, index)
                 if names.annotations is None or _gold_is_due(row, report):
                     question = _Question(row.question_id, image_id, row.question)
-                    yield str(image_id), _Row(question, row, image)
+                    group = groups.of(row, f"{file.name}, question {row.question_id}")
+                    yield group or str(image_id), _Row(question, _annotation(row), image, group)
 
     @classmethod
     def check_annotation(cls, multiple_choice_answer: str | None, file: DataFile) -> None:
@@ -160,7 +175,7 @@ class CocoVQA(VQADataset):
             split=split,
             qid=str(question.question_id),
             image_id=str(question.image_id),
-            group_id=f"coco/{question.image_id}",
+            group_id=row.group or f"coco/{question.image_id}",
             image=image,
             question=question.question,
             answer=answer,
@@ -181,6 +196,17 @@ def most_frequent(answers: tuple[str, ...]) -> str:
     """
     # `most_common` keeps the order of first appearance among equals
     return Counter(answers).most_common(1)[0][0] if answers else ""
+
+
+def _annotation(row: _MirrorRow) -> _Annotation:
+    """Return the part of a mirror's row that is held; the fields of groups are left behind."""
+    return _Annotation(
+        row.question_id,
+        row.answers,
+        row.question_type,
+        row.answer_type,
+        row.multiple_choice_answer,
+    )
 
 
 def _answers(annotation: _Annotation | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from .base import VQADataset
+from .groups import Groups
 from .json_stream import iter_records
 from .reading import draw, has_gold, infer_answer_type, parse_answer_type
 from .report import DataReport
@@ -45,6 +46,8 @@ class Conversations(VQADataset):
         file: Name of the split's file; ``<split>.json`` where None.
         cap: Largest number of pairs, drawn by image over the whole file; all where None.
         seed: Seed of the draw.
+        group_field: Field of a record that names its group, such as the patient; a common name
+            where None, and the image where there is none, see `qpriv.datasets.groups`.
 
     Raises:
         DataError: If a file is missing or broken.
@@ -59,21 +62,23 @@ class Conversations(VQADataset):
         file: str | None = None,
         cap: int | None = None,
         seed: int = 0,
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
         report = DataReport(self.name, split)
         tree = FileTree(root, report)
-        rows = _pairs(tree, split, file or f"{split}.json", report)
-        super().__init__(split, draw(rows, report, cap, seed), report)
+        groups = Groups("conversations", report, group_field)
+        rows = _pairs(tree, split, file or f"{split}.json", groups, report)
+        super().__init__(split, draw(rows, report, cap, seed, group_field), report)
 
 
 def _pairs(
-    tree: FileTree, split: str, name: str, report: DataReport
+    tree: FileTree, split: str, name: str, groups: Groups, report: DataReport
 ) -> Iterator[tuple[str, VQASample]]:
     file = tree.require(name, remedy="name the conversation file")
     report.files += (file.name,)
     images = tree.images(parts=None)
-    for index, record in iter_records(file, _Record):
+    for index, record in iter_records(file, groups.extended(_Record)):
         pairs, alone = _paired(record.conversations or record.conversatons or [])
         image, reason = _only_image(record)
         rows = len(pairs) + alone.total()
@@ -91,15 +96,15 @@ def _pairs(
         picture = images.find(image, where)
         for number, (question, answer) in enumerate(pairs):
             if has_gold(answer, report):
-                kind = record.answer_type
+                kind, group = record.answer_type, groups.of(record, where)
                 yield (
-                    picture.id,
+                    group or picture.id,
                     VQASample(
                         dataset="Conversations",
                         split=split,
                         qid=str(identity) if len(pairs) == 1 else f"{identity}-{number}",
                         image_id=picture.id,
-                        group_id=f"conversations/{picture.id}",
+                        group_id=group or f"conversations/{picture.id}",
                         image=picture.source,
                         question=question.replace(_IMAGE, "").strip(),
                         answer=answer.strip(),

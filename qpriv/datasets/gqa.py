@@ -9,6 +9,7 @@ import msgspec
 
 from .base import VQADataset
 from .files import DataFile, size_of
+from .groups import Groups
 from .json_stream import iter_records
 from .parquet import ParquetImage, iter_rows, mirror_files
 from .reading import draw, has_gold, infer_answer_type
@@ -34,6 +35,19 @@ class _Question(msgspec.Struct, gc=False):
     types: _Types | None = None
     id: str = ""
 
+    def held(self, qid: str, group: str | None) -> "_Held":
+        """Return what is held of a question, of which there are millions."""
+        return _Held(qid, self.question, self.imageId, self.answer, self.types, group)
+
+
+class _Held(msgspec.Struct, gc=False):
+    id: str
+    question: str
+    imageId: str
+    answer: str | None
+    types: _Types | None
+    group: str | None
+
 
 class _Picture(msgspec.Struct, gc=False):
     id: str
@@ -54,6 +68,8 @@ class GQA(VQADataset):
         subset: ``balanced``, which is what is scored, or ``all``.
         cap: Largest number of questions, drawn by image over the whole file; all where None.
         seed: Seed of the draw.
+        group_field: Field of a record that names its group, such as the patient; a common name
+            where None, and the image where there is none, see `qpriv.datasets.groups`.
 
     Raises:
         DataError: If a file is missing or broken.
@@ -70,34 +86,36 @@ class GQA(VQADataset):
         subset: Literal["balanced", "all"] = "balanced",
         cap: int | None = None,
         seed: int = 0,
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
         report = DataReport(self.name, split)
         tree = FileTree(root, report)
+        groups = Groups("gqa", report, group_field)
         name = f"{split}_{subset}_questions"
         official = (f"{name}.json", f"{name}_0.json")
         if parquet := mirror_files(tree, f"{split}_{subset}_instructions", unless=official):
-            rows = _parquet_rows(parquet, split, report)
+            rows = _parquet_rows(parquet, split, groups, report)
             image = _parquet_images(tree, split, subset, report)
         else:
-            rows = _json_rows(tree, split, subset, report)
+            rows = _json_rows(tree, split, subset, groups, report)
             image = _files(tree, report)
-        drawn = draw(rows, report, cap, seed)
+        drawn = draw(rows, report, cap, seed, group_field)
         samples = [_sample(split, row, image(row), report) for row in drawn]
         super().__init__(split, samples, report)
 
 
 def _json_rows(
-    tree: FileTree, split: str, subset: str, report: DataReport
-) -> Iterator[tuple[str, _Question]]:
+    tree: FileTree, split: str, subset: str, groups: Groups, report: DataReport
+) -> Iterator[tuple[str, _Held]]:
     name = f"{split}_{subset}_questions"
     for file in _chunks(tree, name, report) or [tree.require(f"{name}.json", remedy=_REMEDY)]:
         report.files += (file.name,)
-        for qid, question in iter_records(file, _Question):
-            question.id = qid
+        for qid, question in iter_records(file, groups.extended(_Question)):
             report.read += 1
             if _is_due(question, split, report):
-                yield question.imageId, question
+                group = groups.of(question, f"{file.name}, record {qid}")
+                yield group or question.imageId, question.held(qid, group)
 
 
 def _chunks(tree: FileTree, name: str, report: DataReport) -> list[DataFile]:
@@ -112,28 +130,29 @@ def _chunks(tree: FileTree, name: str, report: DataReport) -> list[DataFile]:
 
 
 def _parquet_rows(
-    files: list[DataFile], split: str, report: DataReport
-) -> Iterator[tuple[str, _Question]]:
+    files: list[DataFile], split: str, groups: Groups, report: DataReport
+) -> Iterator[tuple[str, _Held]]:
     for file in files:
         report.files += (file.name,)
-        for _, _, question in iter_rows(file, _Question, image=None):
+        for _, _, question in iter_rows(file, groups.extended(_Question), image=None):
             report.read += 1
             if _is_due(question, split, report):
-                yield question.imageId, question
+                group = groups.of(question, f"{file.name}, record {question.id}")
+                yield group or question.imageId, question.held(question.id, group)
 
 
 def _is_due(question: _Question, split: str, report: DataReport) -> bool:
     return split in _WITHOUT_ANSWERS or has_gold(question.answer or "", report)
 
 
-def _files(tree: FileTree, report: DataReport) -> Callable[[_Question], ImageSource]:
+def _files(tree: FileTree, report: DataReport) -> Callable[[_Held], ImageSource]:
     images = tree.images()
     return lambda row: images.source(f"{row.imageId}.jpg", f"{report.files[0]}, record {row.id}")
 
 
 def _parquet_images(
     tree: FileTree, split: str, subset: str, report: DataReport
-) -> Callable[[_Question], ImageSource]:
+) -> Callable[[_Held], ImageSource]:
     found: dict[str, ImageSource] = {}
     for file in mirror_files(tree, f"{split}_{subset}_images"):
         found.update(
@@ -144,7 +163,7 @@ def _parquet_images(
     return lambda row: found.get(row.imageId) or files(row)
 
 
-def _sample(split: str, row: _Question, image: ImageSource, report: DataReport) -> VQASample:
+def _sample(split: str, row: _Held, image: ImageSource, report: DataReport) -> VQASample:
     structural = row.types.structural if row.types else None
     answer = row.answer or ""
     if structural is None:
@@ -157,7 +176,7 @@ def _sample(split: str, row: _Question, image: ImageSource, report: DataReport) 
         split=split,
         qid=row.id,
         image_id=row.imageId,
-        group_id=f"gqa/{row.imageId}",
+        group_id=row.group or f"gqa/{row.imageId}",
         image=image,
         question=row.question,
         answer=answer,

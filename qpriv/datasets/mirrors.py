@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from .files import DataFile
+from .groups import Groups
 from .parquet import ParquetImage, content_id, iter_rows
 from .reading import has_gold, infer_answer_type
 from .report import DataReport
@@ -17,7 +18,11 @@ class _Row(msgspec.Struct, gc=False):
 
 
 def iter_mirror(
-    dataset: str, split: str, files: list[DataFile], report: DataReport
+    dataset: str,
+    split: str,
+    files: list[DataFile],
+    report: DataReport,
+    group_field: str | None = None,
 ) -> Iterator[tuple[str, VQASample]]:
     """Yield group and sample of every row.
 
@@ -28,10 +33,11 @@ def iter_mirror(
         "a mirror without ids and answer types: images are named by their content, and closed "
         "means yes or no, so closed and open scores do not compare with the release's"
     )
-    position = 0
+    position, groups = 0, Groups(dataset, report, group_field)
+    kind = groups.extended(_Row)
     for file in files:
         report.files += (file.name,)
-        for group, index, row in iter_rows(file, _Row):
+        for group, index, row in iter_rows(file, kind):
             report.read += 1
             qid, position = str(position), position + 1
             if not has_gold(row.answer, report):
@@ -42,7 +48,8 @@ def iter_mirror(
                 split=split,
                 qid=qid,
                 image_id=image_id,
-                group_id=f"{dataset}/{image_id}",
+                group_id=groups.of(row, f"{file.name}, row {position - 1}")
+                or f"{dataset}/{image_id}",
                 image=ParquetImage(file, group, index),
                 question=row.question,
                 answer=row.answer,

@@ -22,6 +22,8 @@ class OKVQA(CocoVQA):
         split: ``train`` or ``val``.
         cap: Largest number of questions, drawn by image over the whole file; all where None.
         seed: Seed of the draw.
+        group_field: Field of a record that names its group, such as the patient; a common name
+            where None, and the image where there is none, see `qpriv.datasets.groups`.
 
     Raises:
         DataError: If a file is missing or broken, or the files are those of VQA v1, which have

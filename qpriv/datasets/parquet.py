@@ -108,7 +108,7 @@ def iter_rows(
 
     Args:
         file: A parquet file.
-        row: A `msgspec.Struct`, whose field names are the columns that are read. Columns whose
+        row: A `msgspec.Struct`, whose (encoded) field names are the columns that are read. Columns whose
             fields have defaults may be absent.
         image: The column of the images, which must be there; None where there need be none.
 
@@ -119,14 +119,14 @@ def iter_rows(
     parquet = open_parquet(file)
     present = set(parquet.schema_arrow.names)
     fields = msgspec.structs.fields(row)
-    wanted = [field.name for field in fields if field.required] + ([image] if image else [])
+    wanted = [field.encode_name for field in fields if field.required] + ([image] if image else [])
     if missing := [name for name in wanted if name not in present]:
         raise DataError(
             f"no column {', '.join(missing)}",
             where=file.name,
             remedy=f"expected a mirror of this set; the columns are {', '.join(sorted(present))}",
         )
-    columns = [field.name for field in fields if field.name in present]
+    columns = [field.encode_name for field in fields if field.encode_name in present]
     for group in range(parquet.num_row_groups):
         index = 0
         for rows in _batches(parquet, file, group, columns):

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
 from .base import VQADataset
+from .groups import Groups
 from .mirrors import iter_mirror
 from .parquet import mirror_files
 from .pickles import load_pickle
@@ -45,6 +47,8 @@ class PathVQA(VQADataset):
         split: ``train``, ``val`` or ``test``.
         cap: Largest number of questions, drawn by image; all where None.
         seed: Seed of the draw.
+        group_field: Field of a record that names its group, such as the patient; a common name
+            where None, and the image where there is none, see `qpriv.datasets.groups`.
 
     Raises:
         DataError: If a file is missing or broken, or a pickle would run code.
@@ -53,23 +57,31 @@ class PathVQA(VQADataset):
     rule = "medical"
 
     def __init__(
-        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
+        self,
+        root: str | Path,
+        split: str = "train",
+        cap: int | None = None,
+        seed: int = 0,
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
         report = DataReport(self.name, split)
         tree = FileTree(root, report)
         mirror = mirror_files(tree, *_MIRROR[split], unless=(f"{split}_qa.pkl",))
         if mirror:
-            rows = iter_mirror(self.name, split, mirror, report)
+            rows = iter_mirror(self.name, split, mirror, report, group_field)
         else:
-            rows = _records(tree, split, report)
-        super().__init__(split, draw(rows, report, cap, seed), report)
+            rows = _records(tree, split, Groups("pathvqa", report, group_field), report)
+        super().__init__(split, draw(rows, report, cap, seed, group_field), report)
 
 
-def _records(tree: FileTree, split: str, report: DataReport) -> Iterator[tuple[str, VQASample]]:
+def _records(
+    tree: FileTree, split: str, groups: Groups, report: DataReport
+) -> Iterator[tuple[str, VQASample]]:
     file = tree.require(f"{split}_qa.pkl", remedy=_REMEDY)
     report.files += (file.name,)
-    records = load_pickle(file, list[_Record])
+    kind = groups.extended(_Record)
+    records = load_pickle(file, cast(type[list[_Record]], list[kind]))  # type: ignore[valid-type]
     images = tree.images()
     for position, (qid, record) in enumerate(zip(_ids(tree, split, records), records, strict=True)):
         report.read += 1
@@ -77,14 +89,15 @@ def _records(tree: FileTree, split: str, report: DataReport) -> Iterator[tuple[s
         if has_gold(answer, report):
             picture = images.find(record.image, f"{file.name}, record {position}")
             image_id = picture.id.removesuffix(".jpg")
+            group = groups.of(record, f"{file.name}, record {position}")
             yield (
-                image_id,
+                group or image_id,
                 VQASample(
                     dataset="PathVQA",
                     split=split,
                     qid=qid,
                     image_id=image_id,
-                    group_id=f"pathvqa/{image_id}",
+                    group_id=group or f"pathvqa/{image_id}",
                     image=picture.source,
                     question=record.question,
                     answer=answer,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from .folds import sample_by_group
+from .groups import check_groups
 from .report import DataReport
 from .sample import AnswerType
 
@@ -12,8 +13,18 @@ T = TypeVar("T")
 YES_NO = frozenset({"yes", "no"})
 
 
-def draw(rows: Iterable[tuple[str, T]], report: DataReport, cap: int | None, seed: int) -> list[T]:
-    """Return `sample_by_group` of the rows, and account for those beyond the cap."""
+def draw(
+    rows: Iterable[tuple[str, T]],
+    report: DataReport,
+    cap: int | None,
+    seed: int,
+    group_field: str | None = None,
+) -> list[T]:
+    """Return `sample_by_group` of the rows, and account for those beyond the cap.
+
+    Raises:
+        DataError: If no record has the ``group_field`` that was asked for.
+    """
     found = 0
 
     def counted() -> Iterator[tuple[str, T]]:
@@ -22,6 +33,7 @@ def draw(rows: Iterable[tuple[str, T]], report: DataReport, cap: int | None, see
             yield row
 
     drawn = sample_by_group(counted(), cap, seed)
+    check_groups(report, group_field)
     report.drop(f"beyond the cap of {cap}, drawn by image", found - len(drawn))
     return drawn
 

@@ -26,6 +26,8 @@ class DataReport:
         duplicates: Kept rows whose image, question and answer repeat an earlier row.
         empty_golds: Rows without a gold answer where one is due; they are dropped.
         images: Distinct images of the kept rows.
+        groups: Distinct groups of the kept rows: what stays together in every draw and fold.
+        grouped_by: Rows with a gold answer by what groups them: a field of the record, or ``image``.
         missing_images: Distinct images of the kept rows that are not there.
         missing: The first of them, each with what was found in its place.
         broken_images: Images that are there and cannot be decoded; None until they were decoded.
@@ -45,6 +47,8 @@ class DataReport:
     duplicates: int = 0
     empty_golds: int = 0
     images: int = 0
+    groups: int = 0
+    grouped_by: Counter[str] = field(default_factory=Counter)
     missing_images: int = 0
     missing: tuple[str, ...] = ()
     broken_images: int | None = None
@@ -75,6 +79,7 @@ class DataReport:
         """Fill in what the kept samples themselves tell."""
         triplets: set[tuple[str, str, str]] = set()
         images: set[str] = set()
+        groups: set[str] = set()
         missing: dict[str, str] = {}
         self.languages, self.answer_types = Counter(), Counter()
         self.kept = 0
@@ -83,10 +88,11 @@ class DataReport:
             self.languages[sample.lang] += 1
             self.answer_types[sample.answer_type.value] += 1
             images.add(sample.image_id)
+            groups.add(sample.group_id)
             if isinstance(sample.image, MissingImage):
                 missing[sample.image_id] = str(sample.image)
             triplets.add((sample.image_id, sample.question, sample.answer))
-        self.images = len(images)
+        self.images, self.groups = len(images), len(groups)
         self.lack(missing)
         self.duplicates = self.kept - len(triplets)
 
@@ -108,6 +114,8 @@ class DataReport:
             "broken images": self.broken_images,
         }
         lines += [f"  {name}: {value}" for name, value in counts.items() if value]
+        if self.groups:
+            lines.append(f"  groups: {self.groups}{self._grouping()}")
         if self.missing:
             more = ", ..." if self.missing_images > len(self.missing) else ""
             lines.append(f"  missing: {', '.join(self.missing)}{more}")
@@ -120,3 +128,11 @@ class DataReport:
                 shares = ", ".join(f"{key} {rows}" for key, rows in sorted(counter.items()))
                 lines.append(f"  {name}: {shares}")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+    def _grouping(self) -> str:
+        """Return what groups the rows, and of several things how many rows each."""
+        fields = sorted(self.grouped_by, key=lambda name: (name == "image", -self.grouped_by[name]))
+        if len(fields) < 2:
+            return "".join(f", by {name}" for name in fields)
+        named = ", ".join(f"{name} ({self.grouped_by[name]} rows)" for name in fields[:-1])
+        return f", by {named}; {self.grouped_by[fields[-1]]} rows without it by {fields[-1]}"

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from .base import VQADataset
+from .groups import Groups
 from .json_stream import iter_records
 from .mirrors import iter_mirror
 from .parquet import mirror_files
@@ -55,6 +56,8 @@ class SLAKE(VQADataset):
         lang: ``en``, ``zh`` or ``all``.
         cap: Largest number of questions, drawn by image; all where None.
         seed: Seed of the draw.
+        group_field: Field of a record that names its group, such as the patient; a common name
+            where None, and the image where there is none, see `qpriv.datasets.groups`.
 
     Raises:
         DataError: If a file is missing or broken.
@@ -69,25 +72,27 @@ class SLAKE(VQADataset):
         lang: Literal["en", "zh", "all"] = "en",
         cap: int | None = None,
         seed: int = 0,
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
         report = DataReport(self.name, split)
         tree = FileTree(root, report)
+        groups = Groups("slake", report, group_field)
         mirror = mirror_files(tree, *_MIRROR[split], unless=_FILES[split])
         if mirror:
-            rows = iter_mirror(self.name, split, mirror, report)
+            rows = iter_mirror(self.name, split, mirror, report, group_field)
         else:
-            rows = _records(tree, split, lang, report)
-        super().__init__(split, draw(rows, report, cap, seed), report)
+            rows = _records(tree, split, lang, groups, report)
+        super().__init__(split, draw(rows, report, cap, seed, group_field), report)
 
 
 def _records(
-    tree: FileTree, split: str, lang: str, report: DataReport
+    tree: FileTree, split: str, lang: str, groups: Groups, report: DataReport
 ) -> Iterator[tuple[str, VQASample]]:
     file = tree.require(*_FILES[split], remedy=_REMEDY)
     report.files += (file.name,)
     images = tree.images(parts=2)  # every image is called source.jpg
-    for _, record in iter_records(file, _Record):
+    for _, record in iter_records(file, groups.extended(_Record)):
         report.read += 1
         answer = as_text(record.answer, "answer", report)
         if lang not in ("all", record.q_lang):
@@ -95,14 +100,15 @@ def _records(
         elif has_gold(answer, report):
             picture = images.find(record.img_name, f"{file.name}, qid {record.qid}")
             image_id = _image_id(picture.id)
+            group = groups.of(record, f"{file.name}, qid {record.qid}")
             yield (
-                image_id,
+                group or image_id,
                 VQASample(
                     dataset="SLAKE",
                     split=split,
                     qid=str(record.qid),
                     image_id=image_id,
-                    group_id=f"slake/{image_id}",
+                    group_id=group or f"slake/{image_id}",
                     image=picture.source,
                     question=record.question,
                     answer=answer,

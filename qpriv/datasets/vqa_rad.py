@@ -7,6 +7,7 @@ import msgspec
 
 from .base import VQADataset
 from .folds import assign_groups
+from .groups import Groups, joined
 from .json_stream import iter_records
 from .mirrors import iter_mirror
 from .parquet import mirror_files
@@ -50,6 +51,8 @@ class VQARAD(VQADataset):
         seed: Seed of the draw.
         val_fraction: Share of the training images that become ``val``; 0 keeps all in ``train``.
         val_seed: Seed of the carving, apart from ``seed`` so that runs share one ``val``.
+        group_field: Field of a record that names its group, such as the patient; a common name
+            where None, and the image where there is none, see `qpriv.datasets.groups`.
 
     Raises:
         DataError: If a file is missing or broken.
@@ -65,6 +68,7 @@ class VQARAD(VQADataset):
         seed: int = 0,
         val_fraction: float = 0.1,
         val_seed: int = 0,
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
         report = DataReport(self.name, split)
@@ -73,22 +77,23 @@ class VQARAD(VQADataset):
         mirror = mirror_files(tree, part, unless=(_RELEASE, _MEVF[part]))
         rows: Iterable[tuple[str, VQASample]]
         if mirror:
-            rows = iter_mirror(self.name, split, mirror, report)
+            rows = iter_mirror(self.name, split, mirror, report, group_field)
         else:
-            rows = _records(tree, split, part, report)
+            groups = Groups("vqarad", report, group_field)
+            rows = _records(tree, split, part, groups, report)
         if part == "train":
             rows = _carved(list(rows), split == "val", val_fraction, val_seed, report)
-        super().__init__(split, draw(rows, report, cap, seed), report)
+        super().__init__(split, draw(rows, report, cap, seed, group_field), report)
 
 
 def _records(
-    tree: FileTree, split: str, part: str, report: DataReport
+    tree: FileTree, split: str, part: str, groups: Groups, report: DataReport
 ) -> Iterator[tuple[str, VQASample]]:
     file = tree.require(_RELEASE, _MEVF[part], remedy=_REMEDY)
     report.files += (file.name,)
     of_all_splits = not Path(file.name).name.lower().startswith(_MEVF[part])
     images = tree.images()
-    for index, record in iter_records(file, _Record):
+    for index, record in iter_records(file, groups.extended(_Record)):
         report.read += 1
         is_test = record.phrase_type.strip().lower().startswith("test")
         if of_all_splits and is_test is not (part == "test"):
@@ -97,14 +102,15 @@ def _records(
         answer = as_text(record.answer, "answer", report)
         if has_gold(answer, report):
             picture = images.find(record.image_name, f"{file.name}, record {index}")
+            group = groups.of(record, f"{file.name}, record {index}")
             yield (
-                picture.id,
+                group or picture.id,
                 VQASample(
                     dataset="VQARAD",
                     split=split,
                     qid=str(record.qid),
                     image_id=picture.id,
-                    group_id=f"vqarad/{picture.id}",
+                    group_id=group or f"vqarad/{picture.id}",
                     image=picture.source,
                     question=record.question,
                     answer=answer,
@@ -126,7 +132,9 @@ def _carved(
     seed: int,
     report: DataReport,
 ) -> list[tuple[str, VQASample]]:
-    """Return the rows of the carved validation images, or those of the others."""
+    """Return the rows of the carved validation groups, or those of the others."""
+    names = joined((sample.image_id, group) for group, sample in rows)
+    rows = [(names.get(group, group), sample) for group, sample in rows]
     shares = {"val": fraction, "train": 1 - fraction}
     split_of = assign_groups((group for group, _ in rows), shares, seed, "val")
     split = "val" if validation else "train"

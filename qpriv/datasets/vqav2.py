@@ -19,6 +19,8 @@ class VQAv2(CocoVQA):
         split: ``train``, ``val``, ``test`` or ``test-dev``.
         cap: Largest number of questions, drawn by image over the whole file; all where None.
         seed: Seed of the draw.
+        group_field: Field of a record that names its group, such as the patient; a common name
+            where None, and the image where there is none, see `qpriv.datasets.groups`.
 
     Raises:
         DataError: If a file is missing or broken.

@@ -143,7 +143,7 @@ class PFLDocVQA(VQADataset):
             for place, record, answers in kept_records(records, report, answered=split != "test"):
                 where = f"{file}, record {place}"
                 samples.append(self._sample(record, split, answers, pages, where))
-        super().__init__(split, *finished(samples, report, map(str, files)))
+        super().__init__(split, *finished(samples, report, map(str, files), "provider"))
 
     def _sample(
         self,

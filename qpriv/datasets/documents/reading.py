@@ -1,12 +1,13 @@
 """What the document sets share: typed records become samples, and what cannot is counted."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from qpriv.datasets.image_index import ImageIndex
 from qpriv.datasets.reading import as_text
 from qpriv.datasets.report import DataReport
-from qpriv.datasets.sample import AnswerType, ImageSource, MissingImage, VQASample
+from qpriv.datasets.sample import AnswerType, ImageSource, VQASample
 from qpriv.datasets.tree import FileTree
 
 from .ocr import OCRFile
@@ -109,13 +110,12 @@ def question_types(kinds: list[str] | str | None) -> str | None:
 
 
 def finished(
-    samples: list[VQASample], report: DataReport, files: Iterable[str]
+    samples: list[VQASample], report: DataReport, files: Iterable[str], group: str = "document"
 ) -> tuple[list[VQASample], DataReport]:
-    """Return samples and the report, with its counts filled in."""
+    """Return samples and the report, with its counts filled in; a group is a document."""
     report.files = tuple(files)
+    report.grouped_by = Counter({group: len(samples)})
     report.count(samples)
-    missing = {s.image_id for s in samples if isinstance(s.image, MissingImage)}
-    report.missing_images = len(missing)
     without = sum(sample.meta.get("text") is None for sample in samples)
     if without:
         report.notes.append(f"{without} questions about pages without OCR")

@@ -64,8 +64,7 @@ class CelebA(ImageSet):
                 report.drop(f"belongs to {where}" if where else "not in the partition file")
                 continue
             person = identity_of.get(image_id, "")
-            if identity_of and not person:
-                report.repaired["image without an identity, a group of its own"] += 1
+            report.grouped_by["identity" if person else "image"] += 1
             yield LabelledImage(
                 dataset="CelebA",
                 split=split,
@@ -93,7 +92,7 @@ def _identities(tree: FileTree) -> dict[str, str]:
     for line, image_id, (person,) in _rows(file, 1):
         if not person.isdecimal():
             raise _wrong(file, line, f"{person!r} is no number of a person")
-        identity_of[image_id] = person
+        identity_of[image_id] = str(int(person))
     if not identity_of:
         raise DataError("no line such as `000001.jpg 2880`", where=file.name, remedy=_REMEDY)
     return identity_of

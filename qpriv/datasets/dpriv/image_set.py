@@ -71,6 +71,7 @@ class ImageSet(Dataset[LabelledImage], ABC):
         self.samples: Sequence[LabelledImage] = sample_by_group(rows, cap, seed)
         report.drop(f"beyond the cap of {cap}, drawn by group", len(found) - len(self.samples))
         report.kept = report.images = len(self.samples)
+        report.groups = len({image.group_id for image in self.samples})
         lacking = (one for one in self.samples if isinstance(one.image, MissingImage))
         report.lack({one.image_id: str(one.image) for one in lacking})
         if not found:

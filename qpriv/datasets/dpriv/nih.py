@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from qpriv.datasets.encodings import read_text
 from qpriv.datasets.files import DataFile
 from qpriv.datasets.folds import assign_groups
+from qpriv.datasets.groups import group_name
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import Box
 from qpriv.datasets.tables import read_cells
@@ -69,6 +70,7 @@ class NIHChestXray14(ImageSet):
             if where != split:
                 report.drop(f"belongs to {where}" if where else "in neither of the two lists")
                 continue
+            report.grouped_by["Patient ID"] += 1
             yield LabelledImage(
                 dataset="NIHChestXray14",
                 split=split,
@@ -132,6 +134,7 @@ def _table(file: DataFile) -> Iterator[dict[str, str]]:
                 remedy="the file ends early: download it again",
             )
         cells = {column: row[place].strip() for column, place in places.items()}
+        cells["patient"] = group_name(cells["patient"])  # a table keeps zeros or loses them
         if empty := [column for column in _NEEDED if not cells[column]]:
             raise DataError(
                 f"no {', '.join(empty)}",

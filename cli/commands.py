@@ -72,6 +72,9 @@ def data(words: Sequence[str]) -> None:
     checking.add_argument("--root", required=True, type=Path, help="its folder or archive")
     checking.add_argument("--json", action="store_true", help="print the check as JSON")
     checking.add_argument("--skip-images", action="store_true", help="do not decode the images")
+    checking.add_argument(
+        "--split", nargs="+", default=(), help="look at these splits alone; all must be there"
+    )
     checking.add_argument("--group-field", help="field that names a row's patient or other group")
     checking.add_argument("--on-leak", choices=["warn", "error"], default="warn")
     given = parser.parse_args(words)
@@ -83,9 +86,10 @@ def data(words: Sequence[str]) -> None:
         given.root,
         decode_images=not given.skip_images,
         group_field=given.group_field,
+        splits=given.split,
     )
     print(json.dumps(found.as_dict(), ensure_ascii=False) if given.json else found)
     if given.on_leak == "error":
         report_leaks(found.leaks, given.dataset, "error")
     if not found.is_sound:
-        raise SystemExit(1)
+        raise SystemExit(2)

@@ -27,5 +27,5 @@ class Conversations(ReleasedVQA):
         """Return the pairs of a split's file."""
         files = {"train": self.train_file, "val": self.val_file, "test": self.test_file}
         return conversations.Conversations(
-            self.root, split, files[split], self.cap, self.run_seed, self.group_field or None
+            self.root, split, files[split], self.cap, self.run_seed, **self.rows
         )

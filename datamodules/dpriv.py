@@ -7,6 +7,7 @@ from typing import cast
 from torch.utils.data import Dataset
 
 from qpriv.datasets.bags import BagSample
+from qpriv.datasets.decoding import decodable
 from qpriv.datasets.dpriv import bags
 from qpriv.datasets.dpriv.celeba import CelebA
 from qpriv.datasets.dpriv.cifar10 import CIFAR10
@@ -15,6 +16,7 @@ from qpriv.datasets.dpriv.eurosat import EuroSAT
 from qpriv.datasets.dpriv.image_set import ImageSet
 from qpriv.datasets.dpriv.mnist import MNIST
 from qpriv.datasets.dpriv.nih import NIHChestXray14
+from qpriv.datasets.report import OnBadRow
 
 from .base import Split, SplitDataModule
 from .missing import OnMissing, present
@@ -36,6 +38,8 @@ class DPriv(SplitDataModule[BagSample]):
         cap: Largest number of images of each set and split, drawn by person or patient.
         missing_images: ``error`` stops at `setup` where images are not there, ``drop`` goes on
             without them.
+        on_bad_row: ``drop`` decodes every picture before the training and leaves those that cannot
+            be, or that are missing, out, named and counted; ``stop`` raises their error.
         side: Side of the common size in pixels.
     """
 
@@ -46,6 +50,7 @@ class DPriv(SplitDataModule[BagSample]):
     cifar10: str = ""
     cap: int | None = 3000
     missing_images: OnMissing = "error"
+    on_bad_row: OnBadRow = "stop"
     side: int = bags.COMMON_SIDE
 
     def dataset(self, split: Split) -> bags.DPriv:
@@ -73,6 +78,11 @@ class DPriv(SplitDataModule[BagSample]):
     def _set(self, kind: type[ImageSet], root: str, split: Split) -> ImageSet:
         makers = {one.__name__: one for one in (CelebA, NIHChestXray14, EuroSAT, MNIST, CIFAR10)}
         found = makers[kind.__name__](root, split, self.cap, self.run_seed)
-        found.samples = present(found.samples, found.report, self.missing_images, root)
+        found.report.on_bad_row = self.on_bad_row
+        drops = self.on_bad_row == "drop"
+        missing = "drop" if drops else self.missing_images
+        found.samples = present(found.samples, found.report, missing, root)
+        if drops:
+            found.samples = decodable(found.samples, found.report)
         found.report.kept = len(found)
         return found

@@ -22,6 +22,4 @@ class GQA(ReleasedVQA):
 
     def open(self, split: str) -> gqa.GQA:
         """Return a split of the release."""
-        return gqa.GQA(
-            self.root, split, self.subset, self.cap, self.run_seed, self.group_field or None
-        )
+        return gqa.GQA(self.root, split, self.subset, self.cap, self.run_seed, **self.rows)

@@ -1,29 +1,14 @@
 """Images that records name and that are not there: an error before training, or a counted drop."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
+from qpriv.datasets.decoding import HasImage
 from qpriv.datasets.report import DataReport
-from qpriv.datasets.sample import ImageSource, MissingImage
+from qpriv.datasets.sample import MissingImage
 from qpriv.errors import DataError
 
 OnMissing = Literal["error", "drop"]
-
-
-class HasImage(Protocol):
-    """A sample of any set."""
-
-    @property
-    def image(self) -> ImageSource:
-        """Return where its pixels come from."""
-        ...
-
-    @property
-    def image_id(self) -> str:
-        """Return the image's name."""
-        ...
-
-
 S = TypeVar("S", bound=HasImage)
 
 

@@ -15,4 +15,4 @@ class OKVQA(ReleasedVQA):
 
     def open(self, split: str) -> okvqa.OKVQA:
         """Return a split of the release."""
-        return okvqa.OKVQA(self.root, split, self.cap, self.run_seed, self.group_field or None)
+        return okvqa.OKVQA(self.root, split, self.cap, self.run_seed, **self.rows)

@@ -15,4 +15,4 @@ class PathVQA(ReleasedVQA):
 
     def open(self, split: str) -> path_vqa.PathVQA:
         """Return a split of the release."""
-        return path_vqa.PathVQA(self.root, split, self.cap, self.run_seed, self.group_field or None)
+        return path_vqa.PathVQA(self.root, split, self.cap, self.run_seed, **self.rows)

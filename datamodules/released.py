@@ -4,17 +4,27 @@ import logging
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 from qpriv.datasets.base import VQADataset
+from qpriv.datasets.decoding import decodable
 from qpriv.datasets.folds import split_by_group
 from qpriv.datasets.leaks import OnLeak, find_leaks, report_leaks
-from qpriv.datasets.report import DataReport
+from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import MissingImage, VQASample
 from qpriv.datasets.tree import MissingFileError
 from qpriv.errors import ConfigError
 
 from .base import Split, VQADataModule
 from .missing import OnMissing, present
+
+
+class RowOptions(TypedDict):
+    """What every reader is told of its rows."""
+
+    group_field: str | None
+    on_bad_row: OnBadRow
+
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +49,10 @@ class ReleasedVQA(VQADataModule):
             record without one is grouped by its image.
         missing_images: ``error`` stops at `setup` where images are not there, ``drop`` goes on
             without their questions.
+        on_bad_row: ``stop`` raises the error of a row that cannot be used: a null or an object for
+            an answer, an id that stands twice, a picture that cannot be decoded. ``drop`` leaves
+            such rows and those without a picture out, named and counted; every picture is decoded
+            before the fit begins.
         on_leak: ``error`` stops where splits share images, ``warn`` logs how many.
         val_fraction: Share of the training images to validate on, for sets without a split of
             their own for it.
@@ -52,6 +66,7 @@ class ReleasedVQA(VQADataModule):
     cap: int | None = None
     group_field: str = ""
     missing_images: OnMissing = "error"
+    on_bad_row: OnBadRow = "stop"
     on_leak: OnLeak = "warn"
     val_fraction: float = 0.1
     test_split: str = ""
@@ -68,6 +83,11 @@ class ReleasedVQA(VQADataModule):
                 f"victim_share is {self.victim_share}",
                 remedy=f"choose 1, or at most {_MOST_FOR_VICTIM} to leave images for attacks",
             )
+
+    @property
+    def rows(self) -> RowOptions:
+        """Return what every reader is told of its rows."""
+        return {"group_field": self.group_field or None, "on_bad_row": self.on_bad_row}
 
     @abstractmethod
     def open(self, split: str) -> VQADataset:
@@ -101,8 +121,7 @@ class ReleasedVQA(VQADataModule):
             DataError: If images are missing and ``missing_images`` is ``error``.
         """
         samples, report = self._parted(split)
-        there = present(samples, report, self.missing_images, self.root)
-        return VQADataset(split, there, report)
+        return VQADataset(split, self._usable(samples, report), report)
 
     def nonmembers(self) -> Sequence[VQASample]:
         """Return as many images' questions as the victim has, never trained on."""
@@ -159,7 +178,7 @@ class ReleasedVQA(VQADataModule):
         shares = [share, share, 2.5 * share, 1 - 4.5 * share]
         return split_by_group(samples, shares, self.run_seed)
 
-    def _attack_fold(self, number: int) -> list[VQASample]:
+    def _attack_fold(self, number: int) -> Sequence[VQASample]:
         if self.victim_share == 1:
             raise ConfigError(
                 "every training image is the victim's, and none is left for attacks",
@@ -171,7 +190,16 @@ class ReleasedVQA(VQADataModule):
             shares = [1 - self.val_fraction, self.val_fraction]
             samples = split_by_group(samples, shares, _CARVING_SEED, "val")[0]
         fold = self._folds(samples)[number]
-        return [sample for sample in fold if not isinstance(sample.image, MissingImage)]
+        there = [sample for sample in fold if not isinstance(sample.image, MissingImage)]
+        return self._decodable(there, DataReport(self.source.name, "train", self.on_bad_row))
+
+    def _usable(self, samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
+        """Return the samples whose picture is there and, where bad rows are dropped, decodable."""
+        missing = "drop" if self.on_bad_row == "drop" else self.missing_images
+        return self._decodable(present(samples, report, missing, self.root), report)
+
+    def _decodable(self, samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
+        return samples if self.on_bad_row == "stop" else decodable(samples, report)
 
     def _is_compared(self, split: Split, stage: str) -> bool:
         return stage == "fit" or split in self._datasets

@@ -22,6 +22,4 @@ class SLAKE(ReleasedVQA):
 
     def open(self, split: str) -> slake.SLAKE:
         """Return a split of the release."""
-        return slake.SLAKE(
-            self.root, split, self.lang, self.cap, self.run_seed, self.group_field or None
-        )
+        return slake.SLAKE(self.root, split, self.lang, self.cap, self.run_seed, **self.rows)

@@ -21,5 +21,5 @@ class VQARAD(ReleasedVQA):
             self.cap,
             self.run_seed,
             self.val_fraction,
-            group_field=self.group_field or None,
+            **self.rows,
         )

@@ -15,4 +15,4 @@ class VQAv2(ReleasedVQA):
 
     def open(self, split: str) -> vqav2.VQAv2:
         """Return a split of the release."""
-        return vqav2.VQAv2(self.root, split, self.cap, self.run_seed, self.group_field or None)
+        return vqav2.VQAv2(self.root, split, self.cap, self.run_seed, **self.rows)

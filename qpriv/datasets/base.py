@@ -12,6 +12,9 @@ from .groups import joined
 from .report import DataReport
 from .sample import AnswerRule, VQASample
 
+IMAGE_MARK = "<image>"
+"""What stands for the picture in prompts, and must not stand in a question or an answer."""
+
 
 class VQADataset(Dataset[VQASample]):
     """One split of a set. Images are read when asked for, never before.
@@ -44,10 +47,11 @@ class VQADataset(Dataset[VQASample]):
         self, split: str, samples: Sequence[VQASample], report: DataReport | None = None
     ) -> None:
         self.split = split
-        self.samples = _whole(samples)
         made = self.name or (samples[0].dataset if samples else "")
         self.report = report or DataReport.of(made, split, samples)
-        self.report.count(samples)
+        self.samples = _whole(_plain(samples, self.report))
+        self.report.check_rest()
+        self.report.count(self.samples)
 
     def __init_subclass__(cls) -> None:
         """Name the set after its class unless it says otherwise."""
@@ -72,6 +76,25 @@ class VQADataset(Dataset[VQASample]):
     def __getitem__(self, index: int) -> VQASample:
         """Return a sample; its image stays unread."""
         return self.samples[index]
+
+
+def _plain(samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
+    """Return the samples without those whose text holds the mark of a prompt's picture."""
+    marked = [
+        one for one in samples if any(IMAGE_MARK in text for text in (one.question, one.answer))
+    ]
+    if not marked:
+        return samples
+    for one in marked:
+        report.refuse(
+            DataError(
+                f"question or answer holds the text {IMAGE_MARK}",
+                where=one.key,
+                remedy="remove it: the prompt template places the image",
+            )
+        )
+    left_out = set(map(id, marked))
+    return [one for one in samples if id(one) not in left_out]
 
 
 def _whole(samples: Sequence[VQASample]) -> Sequence[VQASample]:

@@ -8,14 +8,16 @@ from typing import Any
 
 import msgspec
 
-from qpriv.errors import ConfigError, DataError
+from qpriv.errors import ConfigError
+from qpriv.metrics.normalisation import says_nothing
 
 from .base import VQADataset
 from .conversations import Conversations
+from .decoding import broken_images
 from .dpriv.celeba import CelebA
 from .dpriv.cifar10 import CIFAR10
 from .dpriv.eurosat import EuroSAT
-from .dpriv.image_set import ImageSet
+from .dpriv.image_set import ImageSet, LabelledImage
 from .dpriv.mnist import MNIST
 from .dpriv.nih import NIHChestXray14
 from .gqa import GQA
@@ -23,7 +25,7 @@ from .leaks import Leak, find_leaks
 from .okvqa import OKVQA
 from .path_vqa import PathVQA
 from .report import DataReport
-from .sample import ImageSource, MissingImage
+from .sample import VQASample
 from .slake import SLAKE
 from .tree import MissingFileError
 from .vqa_rad import VQARAD
@@ -44,6 +46,7 @@ class DataCheck:
         root: The folder or archive.
         reports: The account of every split that is there.
         absent: The other splits, and why each is not there.
+        needed: The splits that must be there: those that ``qpriv fit`` and ``test`` read.
         leaks: What the splits share.
         broken: Images that cannot be decoded, with the reason.
     """
@@ -52,14 +55,20 @@ class DataCheck:
     root: str
     reports: tuple[DataReport, ...]
     absent: dict[str, str]
+    needed: tuple[str, ...]
     leaks: tuple[Leak, ...]
     broken: tuple[str, ...]
 
     @property
     def is_sound(self) -> bool:
-        """Return whether every split has rows and all images; leaks are in the release itself."""
-        lacking = (report.missing_images or not report.kept for report in self.reports)
-        return not (self.broken or any(lacking))
+        """Return whether every split has rows, all of them good, and all images.
+
+        Every split that is needed must be there. Leaks are in the release itself.
+        """
+        lacking = any(
+            report.missing_images or report.bad_rows or not report.kept for report in self.reports
+        )
+        return not (lacking or self.broken or set(self.needed) & set(self.absent))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the check as plain types, for JSON."""
@@ -69,16 +78,20 @@ class DataCheck:
     def __str__(self) -> str:
         """Return the check as text."""
         lines = [f"{self.dataset} in {self.root}", *map(str, self.reports)]
-        lines += [
-            f"{self.dataset}/{split}: not there ({why})" for split, why in self.absent.items()
-        ]
+        for split, why in self.absent.items():
+            advice = "; it is needed, unless --split names others" if split in self.needed else ""
+            lines.append(f"{self.dataset}/{split}: not there ({why}){advice}")
         lines += [f"leak: {leak}" for leak in self.leaks]
         lines += [f"broken: {reason}" for reason in self.broken]
         return "\n".join(lines)
 
 
 def check(
-    dataset: str, root: str | Path, decode_images: bool = True, group_field: str | None = None
+    dataset: str,
+    root: str | Path,
+    decode_images: bool = True,
+    group_field: str | None = None,
+    splits: Sequence[str] = (),
 ) -> DataCheck:
     """Read all splits of a set and return what is there.
 
@@ -87,6 +100,8 @@ def check(
         root: Folder or archive.
         decode_images: Also decode every image, which takes its time on big sets.
         group_field: Field of the records that names a row's group, where its name is unusual.
+        splits: The splits to look at, all of which must be there. All of the set's where empty,
+            of which those must be there that a fit and a test read.
 
     Raises:
         ConfigError: If there is no such set, or its groups are not named by records.
@@ -99,15 +114,37 @@ def check(
             f"no data set {dataset!r}", where="--dataset", remedy=f"use {', '.join(makers)}"
         )
     maker = makers[dataset]
-    options: dict[str, Any] = {} if group_field is None else {"group_field": group_field}
-    if options and issubclass(maker, ImageSet):
+    needed, wanted = _needed(maker, splits), splits or maker.splits
+    if group_field is not None and issubclass(maker, ImageSet):
         raise ConfigError(
             f"{dataset} has groups of its own", where="--group-field", remedy="leave it out"
         )
-    if maker is SLAKE:
-        options["lang"] = "all"  # the union of both languages is what leaks
-    splits, absent = _read(partial(maker, **options), maker.splits, root)
-    return _checked(dataset, root, splits, absent, decode_images)
+    read = _read(partial(maker, **_options(maker, group_field)), wanted, root)
+    return _checked(dataset, root, *read, needed, decode_images)
+
+
+def _options(maker: type[VQADataset] | type[ImageSet], group_field: str | None) -> dict[str, Any]:
+    """Return what a reader is told: to go on after bad rows, so that all of them are found."""
+    if issubclass(maker, ImageSet):
+        return {}
+    options: dict[str, Any] = {"group_field": group_field, "on_bad_row": "drop"}
+    # the union of both languages of SLAKE is what leaks
+    return options | {"lang": "all"} if maker is SLAKE else options
+
+
+def _needed(maker: type[VQADataset] | type[ImageSet], named: Sequence[str]) -> tuple[str, ...]:
+    """Return the splits that must be there: those that were named, or else those in use.
+
+    Raises:
+        DataError: If the set has no split of a name.
+    """
+    for name in named:
+        maker.check_split(name)
+    if named:
+        return tuple(named)
+    if issubclass(maker, ImageSet):
+        return maker.splits
+    return tuple({"train": 0, maker.val_split or "train": 0, maker.test_split: 0})
 
 
 def _read(
@@ -134,6 +171,7 @@ def _checked(
     root: str | Path,
     splits: dict[str, VQADataset | ImageSet],
     absent: dict[str, str],
+    needed: tuple[str, ...],
     decode_images: bool,
 ) -> DataCheck:
     leaks = find_leaks({name: split.samples for name, split in splits.items()})
@@ -143,12 +181,17 @@ def _checked(
         split.report.shared_groups = {
             leak.one: leak.groups for leak in leaks if leak.other == name and leak.lang == "all"
         }
+        split.report.bare_golds = sum(map(_is_bare, split.samples))
         if decode_images:
-            found = broken_images({sample.image_id: sample.image for sample in split.samples})
+            found = broken_images(split.samples)
             split.report.broken_images = len(found)
-            broken += found
+            broken += map(str, found.values())
     reports = tuple(split.report for split in splits.values())
-    return DataCheck(dataset, str(root), reports, absent, tuple(leaks), tuple(broken))
+    return DataCheck(dataset, str(root), reports, absent, needed, tuple(leaks), tuple(broken))
+
+
+def _is_bare(sample: VQASample | LabelledImage) -> bool:
+    return isinstance(sample, VQASample) and bool(sample.answer) and says_nothing(sample.answer)
 
 
 def _compare_groups(reports: Sequence[DataReport]) -> None:
@@ -160,15 +203,3 @@ def _compare_groups(reports: Sequence[DataReport]) -> None:
                 f"no row names a group, those of {by_field[0].split} do: what both splits share "
                 "is seen by image alone"
             )
-
-
-def broken_images(images: dict[str, ImageSource]) -> list[str]:
-    """Return why the images that are there and cannot be decoded cannot be."""
-    reasons = []
-    for image in images.values():
-        if not isinstance(image, MissingImage):
-            try:
-                image.load()
-            except DataError as error:
-                reasons.append(str(error))
-    return reasons

@@ -17,8 +17,8 @@ from .groups import Groups
 from .image_index import ImageIndex
 from .json_stream import iter_records
 from .parquet import ParquetImage, content_id, iter_rows, mirror_files
-from .reading import draw, has_gold, infer_answer_type
-from .report import DataReport
+from .reading import draw, has_gold, infer_answer_type, once
+from .report import DataReport, OnBadRow
 from .sample import AnswerType, ImageSource, VQASample
 from .tree import FileTree
 
@@ -93,9 +93,10 @@ class CocoVQA(VQADataset):
         cap: int | None = None,
         seed: int = 0,
         group_field: str | None = None,
+        on_bad_row: OnBadRow = "stop",
     ) -> None:
         self.check_split(split)
-        report, names = DataReport(self.name, split), self.files[split]
+        report, names = DataReport(self.name, split, on_bad_row), self.files[split]
         groups = Groups("coco", report, group_field)
         tree = FileTree(root, report)
         mirror = mirror_files(tree, names.mirror, unless=(names.questions,))
@@ -104,8 +105,11 @@ class CocoVQA(VQADataset):
         else:
             rows = self._joined(tree, names, groups, report)
         drawn = draw(rows, report, cap, seed, group_field)
+        drawn = once(drawn, lambda row: str(row.question.question_id), report)
         if not mirror and names.annotations:
             drawn = self._annotated(tree, names.annotations, drawn, report)
+        if names.annotations and drawn and all(len(_answers(row.annotation)) == 1 for row in drawn):
+            report.note("one answer a question: accuracy_official is 0 whatever a model says")
         images = tree.images()
         samples = [self._sample(split, row, _image(row, names, images), report) for row in drawn]
         super().__init__(split, samples, report)
@@ -115,7 +119,9 @@ class CocoVQA(VQADataset):
     ) -> Iterator[tuple[str, _Row]]:
         file = tree.require(names.questions, remedy=self.remedy)
         report.files += (file.name,)
-        for _, found in iter_records(file, groups.extended(_Question), array="questions"):
+        for _, found in iter_records(
+            file, groups.extended(_Question), array="questions", report=report
+        ):
             report.read += 1
             group = groups.of(found, f"{file.name}, question {found.question_id}")
             question = _Question(found.question_id, found.image_id, found.question)
@@ -128,15 +134,18 @@ class CocoVQA(VQADataset):
         file = tree.require(name, remedy=self.remedy)
         report.files += (file.name,)
         by_id = {str(row.question.question_id): row for row in rows}
-        for _, annotation in iter_records(file, _Annotation, array="annotations"):
-            if row := by_id.get(str(annotation.question_id)):
+        for _, annotation in iter_records(file, _Annotation, array="annotations", report=report):
+            row = by_id.get(str(annotation.question_id))
+            if row is not None and row.annotation is not None:
+                report.repaired["second annotation of a question, not read"] += 1
+            elif row is not None:
                 self.check_annotation(annotation.multiple_choice_answer, file)
                 # 4.4 million answers in VQAv2, most of them one of a few thousand strings
                 annotation.answers = list(_answers(annotation))
                 row.annotation = annotation
         due = [row for row in rows if row.annotation is not None]
         report.drop("question without an annotation", len(rows) - len(due))
-        return [row for row in due if row.annotation and _gold_is_due(row.annotation, report)]
+        return [row for row in due if row.annotation and _is_due(row.annotation, file, report)]
 
     def _mirror(
         self, files: list[DataFile], names: CocoSplit, groups: Groups, report: DataReport
@@ -144,13 +153,13 @@ class CocoVQA(VQADataset):
         kind = groups.extended(_MirrorRow)
         for file in files:
             report.files += (file.name,)
-            for number, index, row in iter_rows(file, kind):
+            for number, index, row in iter_rows(file, kind, report=report):
                 report.read += 1
                 image = ParquetImage(file, number, index)
                 image_id = row.image_id
                 if image_id is None:
                     image_id = content_id(file, number, index)
-                if names.annotations is None or _gold_is_due(row, report):
+                if names.annotations is None or _is_due(row, file, report):
                     question = _Question(row.question_id, image_id, row.question)
                     group = groups.of(row, f"{file.name}, question {row.question_id}")
                     yield group or str(image_id), _Row(question, _annotation(row), image, group)
@@ -214,9 +223,20 @@ def _answers(annotation: _Annotation | None) -> tuple[str, ...]:
     return tuple(intern(item if isinstance(item, str) else item.answer) for item in given)
 
 
-def _gold_is_due(annotation: _Annotation, report: DataReport) -> bool:
+def _is_due(annotation: _Annotation, file: DataFile, report: DataReport) -> bool:
+    """Return whether an annotation has a gold answer, and those by which answers are scored."""
     answers = _answers(annotation)
-    return has_gold(annotation.multiple_choice_answer or most_frequent(answers), report)
+    if not has_gold(annotation.multiple_choice_answer or most_frequent(answers), report):
+        return False
+    if not answers:
+        report.refuse(
+            DataError(
+                "a main answer and no `answers`, by which accuracy is scored",
+                where=f"{file.name}, question {annotation.question_id}",
+                remedy="take the release's own annotations, which have ten",
+            )
+        )
+    return bool(answers)
 
 
 def _answer_type(kind: str | None, answer: str) -> AnswerType:

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from .base import VQADataset
+from .base import IMAGE_MARK, VQADataset
 from .groups import Groups
 from .json_stream import iter_records
-from .reading import draw, has_gold, infer_answer_type, parse_answer_type
-from .report import DataReport
+from .reading import draw, has_gold, infer_answer_type, named_apart, parse_answer_type
+from .report import DataReport, OnBadRow
 from .sample import VQASample
 from .tree import FileTree
 
-_IMAGE = "<image>"
 _PEOPLE = frozenset({"human", "user"})
 _MODELS = frozenset({"gpt", "assistant"})
 
@@ -48,6 +47,8 @@ class Conversations(VQADataset):
         seed: Seed of the draw.
         group_field: Field of a record that names its group, such as the patient; a common name
             where None, and the image where there is none, see `qpriv.datasets.groups`.
+        on_bad_row: ``stop`` raises the error of a row that cannot be used, ``drop`` leaves such rows
+            out, named and counted.
 
     Raises:
         DataError: If a file is missing or broken.
@@ -63,13 +64,16 @@ class Conversations(VQADataset):
         cap: int | None = None,
         seed: int = 0,
         group_field: str | None = None,
+        on_bad_row: OnBadRow = "stop",
     ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split)
+        report = DataReport(self.name, split, on_bad_row)
         tree = FileTree(root, report)
         groups = Groups("conversations", report, group_field)
         rows = _pairs(tree, split, file or f"{split}.json", groups, report)
-        super().__init__(split, draw(rows, report, cap, seed, group_field), report)
+        super().__init__(
+            split, draw(named_apart(rows, report), report, cap, seed, group_field), report
+        )
 
 
 def _pairs(
@@ -78,7 +82,7 @@ def _pairs(
     file = tree.require(name, remedy="name the conversation file")
     report.files += (file.name,)
     images = tree.images(parts=None)
-    for index, record in iter_records(file, groups.extended(_Record)):
+    for index, record in iter_records(file, groups.extended(_Record), report=report):
         pairs, alone = _paired(record.conversations or record.conversatons or [])
         image, reason = _only_image(record)
         rows = len(pairs) + alone.total()
@@ -106,7 +110,7 @@ def _pairs(
                         image_id=picture.id,
                         group_id=group or f"conversations/{picture.id}",
                         image=picture.source,
-                        question=question.replace(_IMAGE, "").strip(),
+                        question=question.replace(IMAGE_MARK, "").strip(),
                         answer=answer.strip(),
                         answers=(answer.strip(),),
                         answer_type=parse_answer_type(kind, answer, report)

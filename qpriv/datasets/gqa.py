@@ -12,8 +12,8 @@ from .files import DataFile, size_of
 from .groups import Groups
 from .json_stream import iter_records
 from .parquet import ParquetImage, iter_rows, mirror_files
-from .reading import draw, has_gold, infer_answer_type
-from .report import DataReport
+from .reading import draw, has_gold, infer_answer_type, once
+from .report import DataReport, OnBadRow
 from .sample import AnswerType, ImageSource, VQASample
 from .shards import Shard, one_series
 from .tree import FileTree
@@ -70,6 +70,8 @@ class GQA(VQADataset):
         seed: Seed of the draw.
         group_field: Field of a record that names its group, such as the patient; a common name
             where None, and the image where there is none, see `qpriv.datasets.groups`.
+        on_bad_row: ``stop`` raises the error of a row that cannot be used, ``drop`` leaves such rows
+            out, named and counted.
 
     Raises:
         DataError: If a file is missing or broken.
@@ -87,9 +89,10 @@ class GQA(VQADataset):
         cap: int | None = None,
         seed: int = 0,
         group_field: str | None = None,
+        on_bad_row: OnBadRow = "stop",
     ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split)
+        report = DataReport(self.name, split, on_bad_row)
         tree = FileTree(root, report)
         groups = Groups("gqa", report, group_field)
         name = f"{split}_{subset}_questions"
@@ -101,6 +104,7 @@ class GQA(VQADataset):
             rows = _json_rows(tree, split, subset, groups, report)
             image = _files(tree, report)
         drawn = draw(rows, report, cap, seed, group_field)
+        drawn = once(drawn, lambda row: row.id, report)
         samples = [_sample(split, row, image(row), report) for row in drawn]
         super().__init__(split, samples, report)
 
@@ -111,7 +115,7 @@ def _json_rows(
     name = f"{split}_{subset}_questions"
     for file in _chunks(tree, name, report) or [tree.require(f"{name}.json", remedy=_REMEDY)]:
         report.files += (file.name,)
-        for qid, question in iter_records(file, groups.extended(_Question)):
+        for qid, question in iter_records(file, groups.extended(_Question), report=report):
             report.read += 1
             if _is_due(question, split, report):
                 group = groups.of(question, f"{file.name}, record {qid}")
@@ -134,7 +138,7 @@ def _parquet_rows(
 ) -> Iterator[tuple[str, _Held]]:
     for file in files:
         report.files += (file.name,)
-        for _, _, question in iter_rows(file, groups.extended(_Question), image=None):
+        for _, _, question in iter_rows(file, groups.extended(_Question), None, report):
             report.read += 1
             if _is_due(question, split, report):
                 group = groups.of(question, f"{file.name}, record {question.id}")

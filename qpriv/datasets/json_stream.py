@@ -10,9 +10,10 @@ from qpriv.errors import DataError, reason
 
 from .encodings import not_utf8, refuse_other_encoding
 from .files import UNPACKING_ERRORS, DataFile, open_data
+from .report import DataReport
 
 T = TypeVar("T")
-Records = dict[str, T] | list[T]
+Records = dict[str, T | None] | list[T | None]
 
 _BLOCK = 1 << 22  # bytes read at a time
 _TAIL = 1 << 15  # where the end of a block's last complete record is looked for first
@@ -21,7 +22,11 @@ _BRACKETS = re.compile(rb"[\[{\]]|\}(?:\s*,)?")
 
 
 def iter_records(
-    file: DataFile, record: type[T], *, array: str | None = None
+    file: DataFile,
+    record: type[T],
+    *,
+    array: str | None = None,
+    report: DataReport | None = None,
 ) -> Iterator[tuple[str, T]]:
     """Yield the records of a file with their keys, or their positions, as strings.
 
@@ -32,13 +37,15 @@ def iter_records(
             that holds such an array.
         record: A `msgspec.Struct`.
         array: Name of the field that holds the records, where the file has a header.
+        report: Accounts for the records that have not the declared fields, where these are left
+            out, see `DataReport.refuse`; without one the first of them is an error.
 
     Raises:
         DataError: If the file is broken, in another encoding than UTF-8 or in another layout, or
             a record has not the declared fields; names the file and the record.
     """
     with open_data(file) as stream:
-        yield from _Reader(stream, file.name, record, array)
+        yield from _Reader(stream, file.name, record, array, report or DataReport("", ""))
 
 
 _NOT_UTF8 = "UTF-8"  # in the message of msgspec's error
@@ -56,8 +63,15 @@ class _Reader(Generic[T]):
     right. Only the guess looks at single bytes, and only at the last few thousand of a block.
     """
 
-    def __init__(self, stream: IO[bytes], name: str, record: type[T], array: str | None) -> None:
-        self._stream, self._name, self._array = stream, name, array
+    def __init__(
+        self,
+        stream: IO[bytes],
+        name: str,
+        record: type[T],
+        array: str | None,
+        report: DataReport,
+    ) -> None:
+        self._stream, self._name, self._array, self._report = stream, name, array, report
         self._done = 0
         self._header = b""
         block = self._read()
@@ -135,10 +149,10 @@ class _Reader(Generic[T]):
                 self._shape.decode(piece)
             except msgspec.DecodeError:
                 return None
-            raise self._wrong_record(piece) from None
+            return self._sorted_out(piece)
         except (msgspec.DecodeError, RecursionError) as error:
             if isinstance(error, RecursionError) or _NOT_UTF8 in str(error):
-                raise self._wrong_record(piece) from None  # no wrong guess can cause these
+                return self._sorted_out(piece)  # no wrong guess can cause these
             return None
 
     def _last(self) -> "Records[T]":
@@ -152,7 +166,7 @@ class _Reader(Generic[T]):
         except (msgspec.DecodeError, RecursionError) as error:
             if "truncated" in str(error):
                 raise self._broken("the JSON ends early", "download the file again") from error
-            raise self._wrong_record(self._records_of_the_rest()) from None
+            return self._sorted_out(self._records_of_the_rest())
         return records
 
     def _records_of_the_rest(self) -> bytes:
@@ -167,26 +181,43 @@ class _Reader(Generic[T]):
 
     def _keyed_records(self, records: "Records[T]") -> Iterator[tuple[str, T]]:
         if isinstance(records, dict):
-            yield from records.items()
+            named = iter(records.items())
         else:
-            yield from ((str(self._done + index), record) for index, record in enumerate(records))
+            named = ((str(self._done + index), record) for index, record in enumerate(records))
+        yield from ((name, record) for name, record in named if record is not None)
         self._done += len(records)
 
-    def _wrong_record(self, piece: bytes) -> DataError:
-        """Return the error of the first record that cannot be decoded as declared."""
+    def _sorted_out(self, piece: bytes) -> "Records[T]":
+        """Return the records of a piece, with None in place of those that cannot be used.
+
+        Raises:
+            DataError: If the piece is not JSON, or a record cannot be used and the report stops
+                at that.
+        """
         self._refuse_lines()
         try:
             raw = self._shape.decode(piece)
         except (msgspec.DecodeError, RecursionError) as error:
             # wrong before the place where the JSON ends to be JSON
-            return _undecodable(error, piece, self._after())
-        for index, (key, value) in enumerate(raw.items() if self._keyed else enumerate(raw)):
-            name = key if self._keyed else self._done + index
-            try:
-                self._record.decode(value)
-            except (msgspec.DecodeError, RecursionError) as error:
-                return _undecodable(error, bytes(value), f"{self._name}, record {name}")
-        return self._broken("records are not of the expected kind", _OTHER_FILE)
+            raise _undecodable(error, piece, self._after()) from None
+        values = list(raw.values() if self._keyed else raw)
+        names = list(raw) if self._keyed else [str(self._done + n) for n in range(len(values))]
+        records = [self._one(value, name) for value, name in zip(values, names, strict=True)]
+        if None not in records:
+            raise self._broken("records are not of the expected kind", _OTHER_FILE)
+        return dict(zip(names, records, strict=True)) if self._keyed else records
+
+    def _one(self, value: msgspec.Raw, name: str) -> T | None:
+        try:
+            record: T = self._record.decode(value)
+            return record
+        except (msgspec.DecodeError, RecursionError) as error:
+            wrong = _undecodable(error, bytes(value), f"{self._name}, record {name}")
+            if not isinstance(error, msgspec.ValidationError):
+                raise wrong from None
+            self._report.refuse(wrong)
+            self._report.read += 1
+            return None
 
     def _refuse_lines(self) -> None:
         """Check that the file is not in JSON Lines, a record a line without a list around them.

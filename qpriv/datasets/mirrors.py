@@ -37,7 +37,7 @@ def iter_mirror(
     kind = groups.extended(_Row)
     for file in files:
         report.files += (file.name,)
-        for group, index, row in iter_rows(file, kind):
+        for group, index, row in iter_rows(file, kind, report=report):
             report.read += 1
             qid, position = str(position), position + 1
             if not has_gold(row.answer, report):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from qpriv.errors import DataError
 
@@ -38,7 +39,7 @@ class VQAMixture(VQADataset):
             raise DataError(
                 f"a mixture of {named}", where=self.name, remedy="give sets of one split"
             )
-        parts = [_capped(dataset.samples, cap, seed) for dataset in datasets]
+        parts = [_capped(samples, cap, seed) for samples in _told_apart(datasets)]
         self.datasets = tuple(datasets)
         self.oracle_samples = [
             sample for part in parts for sample in _capped(part, oracle_cap, seed)
@@ -50,6 +51,21 @@ class VQAMixture(VQADataset):
         samples = [sample for part in parts for sample in part]
         report.drop(f"beyond the cap of {cap} a set, drawn by image", whole - len(samples))
         super().__init__(split, samples, report)
+
+
+def _told_apart(datasets: Sequence[VQADataset]) -> list[Sequence[VQASample]]:
+    """Return the samples of each set; of a second set of one kind under ids of their own.
+
+    Its groups keep their names: a patient or an image of both folders stays one group.
+    """
+    times = Counter[str]()
+    found: list[Sequence[VQASample]] = []
+    for dataset in datasets:
+        name = dataset.report.dataset
+        times[name] += 1
+        mark = f"~set{times[name]}" if times[name] > 1 else ""
+        found.append([replace(one, qid=one.qid + mark) for one in dataset.samples])
+    return found
 
 
 def _capped(samples: Sequence[VQASample], cap: int | None, seed: int) -> list[VQASample]:

@@ -24,6 +24,8 @@ class OKVQA(CocoVQA):
         seed: Seed of the draw.
         group_field: Field of a record that names its group, such as the patient; a common name
             where None, and the image where there is none, see `qpriv.datasets.groups`.
+        on_bad_row: ``stop`` raises the error of a row that cannot be used, ``drop`` leaves such rows
+            out, named and counted.
 
     Raises:
         DataError: If a file is missing or broken, or the files are those of VQA v1, which have

@@ -16,6 +16,7 @@ from qpriv.errors import DataError, reason
 
 from .files import DataFile, DiskFile, refuse_broken_download
 from .images import decode_image
+from .report import DataReport
 from .shards import one_series, parquet_shards
 from .tree import FileTree
 from .unpacking import largest, too_large
@@ -102,7 +103,10 @@ def _has_no_rows(file: DataFile) -> bool:
 
 
 def iter_rows(
-    file: DataFile, row: type[T], image: str | None = "image"
+    file: DataFile,
+    row: type[T],
+    image: str | None = "image",
+    report: DataReport | None = None,
 ) -> Iterator[tuple[int, int, T]]:
     """Yield row group, row in it, and the row as a struct; images stay in the file.
 
@@ -111,12 +115,14 @@ def iter_rows(
         row: A `msgspec.Struct`, whose (encoded) field names are the columns that are read. Columns whose
             fields have defaults may be absent.
         image: The column of the images, which must be there; None where there need be none.
+        report: Accounts for the rows of other types, where these are left out, see
+            `DataReport.refuse`; without one the first of them is an error.
 
     Raises:
         DataError: If the file is broken, lacks a column, or a row has other types; names the file
             and the column or row.
     """
-    parquet = open_parquet(file)
+    parquet, account = open_parquet(file), report or DataReport("", "")
     present = set(parquet.schema_arrow.names)
     fields = msgspec.structs.fields(row)
     wanted = [field.encode_name for field in fields if field.required] + ([image] if image else [])
@@ -131,7 +137,9 @@ def iter_rows(
         index = 0
         for rows in _batches(parquet, file, group, columns):
             for values in rows:
-                yield group, index, _convert(values, row, _place(file, group, index))
+                found = _convert(values, row, _place(file, group, index), account)
+                if found is not None:
+                    yield group, index, found
                 index += 1
 
 
@@ -191,13 +199,15 @@ def _check_size(
             raise too_large(f"{file.name}, row group {group}, {chunk.path_in_schema}", limit)
 
 
-def _convert(values: dict[str, Any], row: type[T], where: str) -> T:
+def _convert(values: dict[str, Any], row: type[T], where: str, report: DataReport) -> T | None:
+    """Return a row as a struct, None where it has other types and is left out."""
     try:
         return msgspec.convert(values, row)
     except msgspec.ValidationError as error:
-        raise DataError(
-            f"unexpected row: {error}", where=where, remedy="expected a mirror of this set"
-        ) from error
+        remedy = "expected a mirror of this set"
+        report.refuse(DataError(f"unexpected row: {error}", where=where, remedy=remedy))
+        report.read += 1
+        return None
 
 
 def _place(file: DataFile, group: int, row: int) -> str:

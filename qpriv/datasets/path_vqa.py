@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import msgspec
+
+from qpriv.errors import DataError
 
 from .base import VQADataset
 from .groups import Groups
 from .mirrors import iter_mirror
 from .parquet import mirror_files
 from .pickles import load_pickle
-from .reading import as_text, draw, has_gold, infer_answer_type
-from .report import DataReport
+from .reading import as_text, draw, has_gold, infer_answer_type, named_apart
+from .report import DataReport, OnBadRow
 from .sample import VQASample
 from .tree import FileTree
 
@@ -49,6 +51,8 @@ class PathVQA(VQADataset):
         seed: Seed of the draw.
         group_field: Field of a record that names its group, such as the patient; a common name
             where None, and the image where there is none, see `qpriv.datasets.groups`.
+        on_bad_row: ``stop`` raises the error of a row that cannot be used, ``drop`` leaves such rows
+            out, named and counted.
 
     Raises:
         DataError: If a file is missing or broken, or a pickle would run code.
@@ -63,16 +67,19 @@ class PathVQA(VQADataset):
         cap: int | None = None,
         seed: int = 0,
         group_field: str | None = None,
+        on_bad_row: OnBadRow = "stop",
     ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split)
+        report = DataReport(self.name, split, on_bad_row)
         tree = FileTree(root, report)
         mirror = mirror_files(tree, *_MIRROR[split], unless=(f"{split}_qa.pkl",))
         if mirror:
             rows = iter_mirror(self.name, split, mirror, report, group_field)
         else:
             rows = _records(tree, split, Groups("pathvqa", report, group_field), report)
-        super().__init__(split, draw(rows, report, cap, seed, group_field), report)
+        super().__init__(
+            split, draw(named_apart(rows, report), report, cap, seed, group_field), report
+        )
 
 
 def _records(
@@ -81,9 +88,14 @@ def _records(
     file = tree.require(f"{split}_qa.pkl", remedy=_REMEDY)
     report.files += (file.name,)
     kind = groups.extended(_Record)
-    records = load_pickle(file, cast(type[list[_Record]], list[kind]))  # type: ignore[valid-type]
+    records = [
+        _converted(record, kind, f"{file.name}, record {position}", report)
+        for position, record in enumerate(load_pickle(file, list))
+    ]
     images = tree.images()
     for position, (qid, record) in enumerate(zip(_ids(tree, split, records), records, strict=True)):
+        if record is None:
+            continue
         report.read += 1
         answer = as_text(record.answer, "answer", report)
         if has_gold(answer, report):
@@ -108,14 +120,32 @@ def _records(
             )
 
 
-def _ids(tree: FileTree, split: str, records: list[_Record]) -> list[str]:
+def _ids(tree: FileTree, split: str, records: list[_Record | None]) -> list[str]:
     """Return the question ids of the release where they match row by row, positions otherwise."""
     file = tree.find(f"{split}_vqa.pkl")
     numbered = load_pickle(file, list[_Numbered]) if file else []
-    pairs = [(row.img_id, row.sent) for row in numbered]
-    if pairs == [(record.image, record.question) for record in records]:
+    if len(numbered) == len(records) and all(
+        record is None or (row.img_id, row.sent) == (record.image, record.question)
+        for row, record in zip(numbered, records, strict=True)
+    ):
         return [str(row.question_id) for row in numbered]
     return [str(position) for position in range(len(records))]
+
+
+def _converted(
+    record: Any,  # noqa: ANN401 - whatever a pickle holds
+    kind: type[_Record],
+    where: str,
+    report: DataReport,
+) -> _Record | None:
+    """Return a record as declared, None where it is not, and is left out."""
+    try:
+        return msgspec.convert(record, kind)
+    except msgspec.ValidationError as error:
+        remedy = "this is not the release's format, or the record was edited"
+        report.refuse(DataError(f"unexpected record: {error}", where=where, remedy=remedy))
+        report.read += 1
+        return None
 
 
 def question_type(question: str, answer: str) -> str:

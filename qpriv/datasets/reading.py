@@ -1,12 +1,16 @@
 """Steps that the readers of all sets share: the cap, answer types, empty gold answers."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
+
+from qpriv.errors import DataError
 
 from .folds import sample_by_group
 from .groups import check_groups
 from .report import DataReport
-from .sample import AnswerType
+from .sample import AnswerType, VQASample
 
 T = TypeVar("T")
 
@@ -36,6 +40,47 @@ def draw(
     check_groups(report, group_field)
     report.drop(f"beyond the cap of {cap}, drawn by image", found - len(drawn))
     return drawn
+
+
+def named_apart(
+    rows: Iterable[tuple[str, VQASample]], report: DataReport
+) -> Iterator[tuple[str, VQASample]]:
+    """Yield the rows, those whose id an earlier one has under an id of their own.
+
+    A key names one sample in caches, draws and predictions; in LLaVA's own files an id is that of
+    a picture, which has several records.
+    """
+    seen: set[str] = set()
+    copies: Counter[str] = Counter()
+    for group, sample in rows:
+        qid = sample.qid
+        while qid in seen:
+            copies[sample.qid] += 1
+            qid = f"{sample.qid}~{copies[sample.qid] + 1}"
+        seen.add(qid)
+        if qid != sample.qid:
+            report.repaired["id of an earlier row, told apart by ~2, ~3, ..."] += 1
+            sample = replace(sample, qid=qid)
+        yield group, sample
+
+
+def once(rows: Sequence[T], id_of: Callable[[T], str], report: DataReport) -> list[T]:
+    """Return the rows with an id that no earlier one has; by their ids servers know questions.
+
+    Raises:
+        DataError: If an id stands twice and the report stops at bad rows.
+    """
+    first: dict[str, T] = {}
+    for row in rows:
+        if first.setdefault(qid := id_of(row), row) is not row:
+            report.refuse(
+                DataError(
+                    "an id that an earlier question has",
+                    where=f"{', '.join(report.files)}, question {qid}",
+                    remedy="ids are unique in the release: take its files again",
+                )
+            )
+    return list(first.values())
 
 
 def has_gold(answer: str, report: DataReport) -> bool:

@@ -4,11 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Self
+from typing import Literal, Self
+
+from qpriv.errors import DataError
 
 from .sample import MissingImage, VQASample
 
-_TOLD = 5  # missing images that are named
+OnBadRow = Literal["stop", "drop"]
+"""What is done about a row that cannot be used."""
+
+_TOLD = 5  # missing images and bad rows that are named
 
 
 @dataclass
@@ -21,10 +26,16 @@ class DataReport:
         files: The files that were read.
         read: Rows found in the files.
         kept: Rows that became samples.
+        on_bad_row: What is done about a row that cannot be used: ``stop`` raises its error, ``drop``
+            leaves it out, named and counted.
         dropped: Rows left out, by reason.
+        bad_rows: Rows among them that cannot be used.
+        bad: The first of these, each with its place and what is wrong.
         repaired: Values that were read although they break the release's own format, by kind.
         duplicates: Kept rows whose image, question and answer repeat an earlier row.
         empty_golds: Rows without a gold answer where one is due; they are dropped.
+        bare_golds: Kept rows whose gold answer is an article or punctuation alone, such as ``A``, of
+            which published rules leave nothing; None until they were looked for.
         images: Distinct images of the kept rows.
         groups: Distinct groups of the kept rows: what stays together in every draw and fold.
         grouped_by: Rows with a gold answer by what groups them: a field of the record, or ``image``.
@@ -39,13 +50,17 @@ class DataReport:
 
     dataset: str
     split: str
+    on_bad_row: OnBadRow = "stop"
     files: tuple[str, ...] = ()
     read: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    bad_rows: int = 0
+    bad: tuple[str, ...] = ()
     repaired: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     empty_golds: int = 0
+    bare_golds: int | None = None
     images: int = 0
     groups: int = 0
     grouped_by: Counter[str] = field(default_factory=Counter)
@@ -74,6 +89,32 @@ class DataReport:
         """Account for rows that do not become samples."""
         if rows:
             self.dropped[reason] += rows
+
+    def refuse(self, error: DataError, rows: int = 1) -> None:
+        """Account for rows that cannot be used.
+
+        Raises:
+            DataError: If ``on_bad_row`` is ``stop``.
+        """
+        if self.on_bad_row == "stop":
+            remedy = f"{error.remedy}, or leave it out by `on_bad_row: drop`".removeprefix(", or ")
+            raise DataError(error.what, where=error.where, remedy=remedy) from error
+        self.drop(f"bad row: {error.what}", rows)
+        self.bad_rows += rows
+        self.bad = (*self.bad, f"{error.where}: {error.what}")[:_TOLD]
+
+    def check_rest(self) -> None:
+        """Check that bad rows are not all there is: then the file is wrong, not the rows.
+
+        Raises:
+            DataError: If they are; tells of the first.
+        """
+        if self.bad_rows and self.bad_rows == self.read:
+            raise DataError(
+                f"none of {self.read} rows can be used, the first is {self.bad[0]}",
+                where=", ".join(self.files),
+                remedy="is it another set's file? See docs/data.md",
+            )
 
     def count(self, samples: Iterable[VQASample]) -> None:
         """Fill in what the kept samples themselves tell."""
@@ -109,6 +150,7 @@ class DataReport:
         counts = {
             "exact duplicates": self.duplicates,
             "empty gold answers": self.empty_golds,
+            "gold answers of which normalisation leaves nothing": self.bare_golds,
             "images": self.images,
             "missing images": self.missing_images,
             "broken images": self.broken_images,
@@ -116,6 +158,9 @@ class DataReport:
         lines += [f"  {name}: {value}" for name, value in counts.items() if value]
         if self.groups:
             lines.append(f"  groups: {self.groups}{self._grouping()}")
+        lines += [f"  bad row: {told}" for told in self.bad]
+        if self.bad_rows > len(self.bad) > 0:
+            lines.append(f"  bad rows: {self.bad_rows - len(self.bad)} more")
         if self.missing:
             more = ", ..." if self.missing_images > len(self.missing) else ""
             lines.append(f"  missing: {', '.join(self.missing)}{more}")

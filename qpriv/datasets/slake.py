@@ -11,8 +11,8 @@ from .groups import Groups
 from .json_stream import iter_records
 from .mirrors import iter_mirror
 from .parquet import mirror_files
-from .reading import as_text, draw, has_gold, parse_answer_type
-from .report import DataReport
+from .reading import as_text, draw, has_gold, named_apart, parse_answer_type
+from .report import DataReport, OnBadRow
 from .sample import VQASample
 from .tree import FileTree
 
@@ -58,6 +58,8 @@ class SLAKE(VQADataset):
         seed: Seed of the draw.
         group_field: Field of a record that names its group, such as the patient; a common name
             where None, and the image where there is none, see `qpriv.datasets.groups`.
+        on_bad_row: ``stop`` raises the error of a row that cannot be used, ``drop`` leaves such rows
+            out, named and counted.
 
     Raises:
         DataError: If a file is missing or broken.
@@ -73,9 +75,10 @@ class SLAKE(VQADataset):
         cap: int | None = None,
         seed: int = 0,
         group_field: str | None = None,
+        on_bad_row: OnBadRow = "stop",
     ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split)
+        report = DataReport(self.name, split, on_bad_row)
         tree = FileTree(root, report)
         groups = Groups("slake", report, group_field)
         mirror = mirror_files(tree, *_MIRROR[split], unless=_FILES[split])
@@ -83,7 +86,9 @@ class SLAKE(VQADataset):
             rows = iter_mirror(self.name, split, mirror, report, group_field)
         else:
             rows = _records(tree, split, lang, groups, report)
-        super().__init__(split, draw(rows, report, cap, seed, group_field), report)
+        super().__init__(
+            split, draw(named_apart(rows, report), report, cap, seed, group_field), report
+        )
 
 
 def _records(
@@ -92,7 +97,7 @@ def _records(
     file = tree.require(*_FILES[split], remedy=_REMEDY)
     report.files += (file.name,)
     images = tree.images(parts=2)  # every image is called source.jpg
-    for _, record in iter_records(file, groups.extended(_Record)):
+    for _, record in iter_records(file, groups.extended(_Record), report=report):
         report.read += 1
         answer = as_text(record.answer, "answer", report)
         if lang not in ("all", record.q_lang):

@@ -24,10 +24,18 @@ def write_submission(
         predictions: Answers by `VQASample.key`.
 
     Raises:
-        DataError: If an answer is missing, or the set has no test server.
+        DataError: If an answer is missing, two questions have one id, or the set has no test
+            server.
     """
-    rows = []
+    rows, seen = [], set[tuple[str, str]]()
     for sample in samples:
+        if (sample.dataset, sample.qid) in seen:
+            raise DataError(
+                "two answers to one question",
+                where=sample.key,
+                remedy="the ids of the questions file must be unique: get it again",
+            )
+        seen.add((sample.dataset, sample.qid))
         if sample.dataset not in _ROW:
             raise DataError(f"{sample.dataset} has no test server", where=sample.key)
         if sample.key not in predictions:
@@ -51,8 +59,10 @@ def has_server(dataset: str) -> bool:
 
 
 def _vqa(sample: VQASample, answer: str) -> dict[str, Any]:
-    # the official tool compares ids with the numbers of the questions file
-    return {"question_id": int(sample.qid), "answer": answer}
+    # the official tool compares ids with those of the questions file, which are numbers; any that
+    # is none, or would lose its zeros, stays as it is
+    number = sample.qid.isdecimal() and str(int(sample.qid)) == sample.qid
+    return {"question_id": int(sample.qid) if number else sample.qid, "answer": answer}
 
 
 def _gqa(sample: VQASample, answer: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from .groups import Groups, joined
 from .json_stream import iter_records
 from .mirrors import iter_mirror
 from .parquet import mirror_files
-from .reading import as_text, draw, has_gold, parse_answer_type
-from .report import DataReport
+from .reading import as_text, draw, has_gold, named_apart, parse_answer_type
+from .report import DataReport, OnBadRow
 from .sample import VQASample
 from .tree import FileTree
 
@@ -53,6 +53,8 @@ class VQARAD(VQADataset):
         val_seed: Seed of the carving, apart from ``seed`` so that runs share one ``val``.
         group_field: Field of a record that names its group, such as the patient; a common name
             where None, and the image where there is none, see `qpriv.datasets.groups`.
+        on_bad_row: ``stop`` raises the error of a row that cannot be used, ``drop`` leaves such rows
+            out, named and counted.
 
     Raises:
         DataError: If a file is missing or broken.
@@ -69,9 +71,10 @@ class VQARAD(VQADataset):
         val_fraction: float = 0.1,
         val_seed: int = 0,
         group_field: str | None = None,
+        on_bad_row: OnBadRow = "stop",
     ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split)
+        report = DataReport(self.name, split, on_bad_row)
         tree = FileTree(root, report)
         part = "test" if split == "test" else "train"
         mirror = mirror_files(tree, part, unless=(_RELEASE, _MEVF[part]))
@@ -81,6 +84,7 @@ class VQARAD(VQADataset):
         else:
             groups = Groups("vqarad", report, group_field)
             rows = _records(tree, split, part, groups, report)
+        rows = named_apart(rows, report)
         if part == "train":
             rows = _carved(list(rows), split == "val", val_fraction, val_seed, report)
         super().__init__(split, draw(rows, report, cap, seed, group_field), report)
@@ -93,7 +97,7 @@ def _records(
     report.files += (file.name,)
     of_all_splits = not Path(file.name).name.lower().startswith(_MEVF[part])
     images = tree.images()
-    for index, record in iter_records(file, groups.extended(_Record)):
+    for index, record in iter_records(file, groups.extended(_Record), report=report):
         report.read += 1
         is_test = record.phrase_type.strip().lower().startswith("test")
         if of_all_splits and is_test is not (part == "test"):

@@ -37,7 +37,7 @@ def test_json_is_one_object_with_the_same_counts(tmp_path, capsys):
     (root / "imgs/xmlab3/source.jpg").unlink()
     code, out, _ = run(capsys, "--dataset", "SLAKE", "--root", root, "--json")
     found = json.loads(out)
-    assert code == 1  # an image is missing
+    assert code == 2  # an image is missing
     assert found["reports"][1]["missing_images"] == 1
     assert found["leaks"][0]["groups"] == 2
 
@@ -60,7 +60,43 @@ def test_a_split_without_rows_is_not_sound(tmp_path, capsys):
     root = slake.write_release(tmp_path)
     (root / "test.json").write_text("[]")
     code, out, _ = run(capsys, "--dataset", "SLAKE", "--root", root)
-    assert code == 1 and "SLAKE/test: 0 rows read, 0 kept" in out
+    assert code == 2 and "SLAKE/test: 0 rows read, 0 kept" in out
+
+
+@pytest.mark.parametrize("gone", ["train.json", "validate.json", "test.json"])
+def test_a_split_that_is_needed_and_not_there_is_not_sound(tmp_path, capsys, gone):
+    root = slake.write_release(tmp_path)
+    (root / gone).unlink()
+    code, out, _ = run(capsys, "--dataset", "SLAKE", "--root", root)
+    assert code == 2 and f"not there (no file {gone}" in out and "--split" in out
+    found = json.loads(run(capsys, "--dataset", "SLAKE", "--root", root, "--json")[1])
+    assert not found["is_sound"]
+
+
+def test_only_the_splits_that_are_named_are_looked_at(tmp_path, capsys):
+    root = slake.write_release(tmp_path)
+    (root / "train.json").unlink()
+    code, out, _ = run(capsys, "--dataset", "SLAKE", "--root", root, "--split", "val", "test")
+    assert code == 0 and "SLAKE/train" not in out
+    code, _, err = run(capsys, "--dataset", "SLAKE", "--root", root, "--split", "nightly")
+    assert code == 2 and "use train, val, test" in err
+
+
+def test_bad_rows_are_all_found_and_not_sound(tmp_path, capsys):
+    root = slake.write_release(tmp_path)
+    rows = json.loads((root / "train.json").read_text())
+    rows[2]["answer"], rows[5]["answer"], rows[6]["question"] = None, {"a": 1}, "<image> ?"
+    (root / "train.json").write_text(json.dumps(rows))
+    code, out, _ = run(capsys, "--dataset", "SLAKE", "--root", root)
+    assert code == 2
+    for told in (
+        "record 2: ",
+        "record 5: ",
+        "got `null`",
+        "got `object`",
+        "holds the text <image>",
+    ):
+        assert told in out
 
 
 def malicious(root):

@@ -1,35 +1,26 @@
 """Parquet files as Hugging Face writes them, images included, read a row group at a time."""
 
 import hashlib
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from qpriv.errors import DataError, reason
+from qpriv.errors import DataError
 
-from .files import DataFile, DiskFile, refuse_broken_download
+from .files import DataFile
 from .images import decode_image
+from .parquet_cells import BROKEN, cell, check_size, damaged, open_parquet
 from .report import DataReport
 from .shards import one_series, parquet_shards
 from .tree import FileTree
-from .unpacking import largest, too_large
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-# how pyarrow stumbles over damaged files; a string that is no UTF-8 is a ValueError
-_BROKEN = (
-    pa.ArrowException, OSError, ValueError, LookupError, MemoryError, ArithmeticError, TypeError,
-    RuntimeError,
-)  # fmt: skip
 _ROWS = 1024  # rows decoded at a time
-_GROUPS_HELD = 2  # row groups whose images a process keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +56,6 @@ class ParquetImage:
             where=_place(self.file, self.group, self.row),
             remedy="save the mirror with its pictures embedded, or take its next version",
         )
-
-
-def cell(file: DataFile, group: int, row: int, column: str) -> Any:  # noqa: ANN401
-    """Return what a cell holds, as plain types.
-
-    Raises:
-        DataError: If the file is damaged there.
-    """
-    try:
-        return _column(file, group, column)[row].as_py()
-    except _BROKEN as error:
-        raise _damaged(file, error) from error
 
 
 def mirror_files(tree: FileTree, *stems: str, unless: Sequence[str] = ()) -> list[DataFile]:
@@ -148,55 +127,15 @@ def content_id(file: DataFile, group: int, row: int, column: str = "image") -> s
     return hashlib.sha256(ParquetImage(file, group, row, column).data()).hexdigest()[:16]
 
 
-def open_parquet(file: DataFile) -> pq.ParquetFile:
-    """Return a parquet file, opened.
-
-    Raises:
-        DataError: If it is broken, or not parquet.
-    """
-    source = file.path if isinstance(file, DiskFile) else io.BytesIO(file.read())
-    try:
-        return pq.ParquetFile(source)
-    except _BROKEN as error:
-        with file.open() as stream:
-            refuse_broken_download(stream.read(512), file.name)
-        raise _damaged(file, error) from error
-
-
 def _batches(
     parquet: pq.ParquetFile, file: DataFile, group: int, columns: Sequence[str]
 ) -> Iterator[list[dict[str, Any]]]:
-    _check_size(parquet, file, group, columns)
+    check_size(parquet, file, group, list(columns))
     try:
         for batch in parquet.iter_batches(_ROWS, row_groups=[group], columns=columns):
             yield batch.to_pylist()
-    except _BROKEN as error:
-        raise _damaged(file, error) from error
-
-
-@lru_cache(maxsize=_GROUPS_HELD)
-def _column(file: DataFile, group: int, column: str) -> pa.ChunkedArray:
-    parquet = open_parquet(file)
-    _check_size(parquet, file, group, [column])
-    try:
-        return parquet.read_row_group(group, columns=[column]).column(0)
-    except _BROKEN as error:
-        raise _damaged(file, error) from error
-
-
-def _check_size(
-    parquet: pq.ParquetFile, file: DataFile, group: int, columns: Sequence[str]
-) -> None:
-    """Check that columns of a row group do not unpack to more than the limit.
-
-    Raises:
-        DataError: If one does.
-    """
-    chunks = parquet.metadata.row_group(group)
-    for chunk in map(chunks.column, range(chunks.num_columns)):
-        limit = largest(chunk.total_compressed_size)
-        if chunk.path_in_schema.split(".")[0] in columns and chunk.total_uncompressed_size > limit:
-            raise too_large(f"{file.name}, row group {group}, {chunk.path_in_schema}", limit)
+    except BROKEN as error:
+        raise damaged(file, error) from error
 
 
 def _convert(values: dict[str, Any], row: type[T], where: str, report: DataReport) -> T | None:
@@ -212,9 +151,3 @@ def _convert(values: dict[str, Any], row: type[T], where: str, report: DataRepor
 
 def _place(file: DataFile, group: int, row: int) -> str:
     return f"{file.name}, row group {group}, row {row}"
-
-
-def _damaged(file: DataFile, error: Exception) -> DataError:
-    return DataError(
-        f"not a readable parquet file: {reason(error)}", where=file.name, remedy="download it again"
-    )

@@ -9,7 +9,6 @@ import zipfile
 
 import pytest
 
-from qpriv.datasets import parquet
 from qpriv.datasets.check import check
 from qpriv.datasets.dpriv import eurosat as eurosat_set
 from qpriv.errors import DataError
@@ -130,7 +129,6 @@ def test_no_broken_file_is_more_than_one_error_with_place_and_remedy(name, tmp_p
                 unread = broken == whole or what.startswith(HARMLESS)
                 assert unread or not found.is_sound or path.suffix == ".json", (path.name, what)
         path.write_bytes(whole)
-        parquet._column.cache_clear()  # it holds the images of a file, which do not change elsewhere
     assert told > 0 or name == "EuroSAT"  # which is nothing but pictures
     assert check(dataset, root, decode_images=False).reports
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import msgspec
 
 from qpriv.datasets.files import DataFile
-from qpriv.datasets.parquet import ParquetImage, cell, iter_rows, open_parquet
+from qpriv.datasets.parquet import ParquetImage, iter_rows
+from qpriv.datasets.parquet_cells import cell, open_parquet
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import DataError

@@ -50,6 +50,9 @@ def add_canaries(actions: "Actions") -> None:
     canaries.add_argument("--root", required=True, type=Path, help="DocVQA's folder or archive")
     canaries.add_argument("--out", type=Path, default=Path("data/docvqa-canaries"))
     canaries.add_argument("--number", type=int, default=5400, help="answers drawn; 0 takes all")
+    canaries.add_argument(
+        "--on-bad-row", choices=["stop", "drop"], default="stop", help="records that cannot be used"
+    )
     canaries.add_argument("--seed", type=int, default=0, help="seed of the draw")
     canaries.add_argument("--model", default=None, help="reject what this model cannot spell")
     canaries.add_argument("--fill", choices=["white", "paper"], default="white")
@@ -70,7 +73,7 @@ def prepare_canaries(given: argparse.Namespace) -> None:
     from qpriv.datasets.documents.review import write_review_sheet
 
     engine = Tesseract() if given.tesseract or given.verify else None
-    training = DocVQA(given.root, "train")
+    training = DocVQA(given.root, "train", given.on_bad_row)
     print(training.report)
     settings = Curation(
         fill=given.fill,

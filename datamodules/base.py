@@ -95,6 +95,10 @@ class SplitDataModule(L.LightningDataModule, ABC, Generic[T]):
             self._datasets[split] = self._capped(whole, split)
         return self._datasets[split]
 
+    def loaded(self, split: Split) -> Dataset[T]:
+        """Return a split of which batches are to be made; the model is there by then."""
+        return self.read(split)
+
     def accounts(self, whole: Dataset[T], split: Split) -> Iterable[object]:
         """Return what is logged of a split as it is read: its rows, and those left out."""
         return (f"{type(self).__name__}/{split}: {len(cast(Sized, whole))} samples",)
@@ -102,7 +106,7 @@ class SplitDataModule(L.LightningDataModule, ABC, Generic[T]):
     def train_dataloader(self) -> ResumableLoader[T]:
         """Return the shuffled loader, which knows its position."""
         self._loader = ResumableLoader(
-            self.read("train"),
+            self.loaded("train"),
             batch_size=self.batch_size,
             sampler=self._sampler("train", shuffle=True),
             collate=self._collate(),
@@ -139,7 +143,7 @@ class SplitDataModule(L.LightningDataModule, ABC, Generic[T]):
     def _eval_loader(self, split: Split) -> DataLoader[T]:
         # an own generator: a loader would draw its workers' seed from the global random numbers
         return DataLoader(
-            self.read(split),
+            self.loaded(split),
             batch_size=self.eval_batch_size,
             sampler=self._sampler(split, shuffle=False),
             collate_fn=self._collate(),

@@ -1,12 +1,14 @@
 """`DocVQACanaries`: DocVQA with the canaries that `qpriv prepare canaries` found in it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from qpriv.attacks.extraction_contexts import CanarySet
 from qpriv.datasets.documents.canaries import without
-from qpriv.datasets.documents.docvqa import DocVQA
+from qpriv.datasets.documents.docvqa import DocumentSplit, DocVQA
 from qpriv.datasets.documents.preparation import load_canaries
+from qpriv.datasets.report import OnBadRow
 from qpriv.datasets.sample import VQASample
 
 from .base import Split
@@ -19,20 +21,26 @@ class DocVQACanaries(DocumentDataModule):
 
     Args:
         root: Folder of DocVQA, or of a parquet mirror, or a ``.zip`` of it.
+        on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
+            records out; as ``qpriv prepare canaries`` was told.
         canary_folder: Folder that ``qpriv prepare canaries`` wrote.
     """
 
     root: str = "data/docvqa"
     canary_folder: str = "data/docvqa-canaries"
+    on_bad_row: OnBadRow = "stop"
 
     def split_samples(self, split: Split) -> list[VQASample]:
         """Return the samples of a split; test has no answers, validation stands in for it."""
-        samples = list(DocVQA(self.root, "train" if split == "train" else "val").samples)
+        samples = list(self._read("train" if split == "train" else "val"))
         if split != "train" or self.include_canaries:
             return samples
         return without(samples, load_canaries(Path(self.canary_folder)))
 
     def canaries(self) -> CanarySet:
         """Return the canaries with the training set."""
-        training = DocVQA(self.root, "train").samples
+        training = self._read("train")
         return CanarySet(load_canaries(Path(self.canary_folder)), training)
+
+    def _read(self, split: DocumentSplit) -> Sequence[VQASample]:
+        return DocVQA(self.root, split, self.on_bad_row).samples

@@ -2,9 +2,11 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
+
+from torch.utils.data import Dataset
 
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.decoding import decodable
@@ -13,7 +15,7 @@ from qpriv.datasets.leaks import OnLeak, find_leaks, report_leaks
 from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import MissingImage, VQASample
 from qpriv.datasets.tree import MissingFileError
-from qpriv.errors import ConfigError
+from qpriv.errors import ConfigError, DataError
 
 from .base import Split, VQADataModule
 from .missing import OnMissing, present
@@ -123,6 +125,23 @@ class ReleasedVQA(VQADataModule):
         samples, report = self._parted(split)
         return VQADataset(split, self._usable(samples, report), report)
 
+    def loaded(self, split: Split) -> Dataset[VQASample]:
+        """Return a split whose texts the model takes.
+
+        Raises:
+            DataError: If it does not take one, and ``on_bad_row`` is ``stop``.
+        """
+        whole = self.read(split)
+        samples = self.samples(split)
+        report = getattr(whole, "report", None) or DataReport.of(self.source.name, split, samples)
+        report.on_bad_row = self.on_bad_row
+        fitting = self._fitting(samples, report)
+        if len(fitting) < len(samples):
+            left = len(samples) - len(fitting)
+            logger.warning("%d rows are left out, such as %s", left, report.bad[-1])
+            self._datasets[split] = VQADataset(split, fitting, report)
+        return self._datasets[split]
+
     def nonmembers(self) -> Sequence[VQASample]:
         """Return as many images' questions as the victim has, never trained on."""
         return self._attack_fold(1)
@@ -191,12 +210,19 @@ class ReleasedVQA(VQADataModule):
             samples = split_by_group(samples, shares, _CARVING_SEED, "val")[0]
         fold = self._folds(samples)[number]
         there = [sample for sample in fold if not isinstance(sample.image, MissingImage)]
-        return self._decodable(there, DataReport(self.source.name, "train", self.on_bad_row))
+        report = DataReport(self.source.name, "train", self.on_bad_row)
+        return self._decodable(self._fitting(there, report), report)
 
     def _usable(self, samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
         """Return the samples whose picture is there and, where bad rows are dropped, decodable."""
         missing = "drop" if self.on_bad_row == "drop" else self.missing_images
         return self._decodable(present(samples, report, missing, self.root), report)
+
+    def _fitting(self, samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
+        """Return the samples whose text the model that is to be trained takes."""
+        module = self.trainer.lightning_module if self.trainer is not None else None
+        check = getattr(getattr(module, "preprocessor", None), "check_text", None)
+        return samples if check is None else accepted(samples, check, report)
 
     def _decodable(self, samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
         return samples if self.on_bad_row == "stop" else decodable(samples, report)
@@ -211,6 +237,25 @@ class ReleasedVQA(VQADataModule):
         except MissingFileError as error:
             logger.info("%s/%s is not there: %s", self.source.name, split, error.what)
             return ()
+
+
+def accepted(
+    samples: Sequence[VQASample], check: Callable[[VQASample], None], report: DataReport
+) -> Sequence[VQASample]:
+    """Return the samples that pass a check, and account for the others as bad rows.
+
+    Raises:
+        DataError: If one does not pass and the report stops at bad rows.
+    """
+    kept = []
+    for sample in samples:
+        try:
+            check(sample)
+        except DataError as error:
+            report.refuse(error)
+        else:
+            kept.append(sample)
+    return kept
 
 
 def _one_per_image(samples: Sequence[VQASample]) -> list[VQASample]:

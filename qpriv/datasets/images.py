@@ -5,7 +5,7 @@ from typing import IO, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from qpriv.errors import DataError, reason
 
@@ -76,7 +76,7 @@ def decode_image(source: bytes | IO[bytes], where: str) -> Image.Image:
         head = _head(stream)
         refuse_broken_download(head, where)
         raise DataError(
-            f"not a readable image: {_what_it_is(head) or reason(error)}",
+            f"not a readable image: {_what_it_is(head) or _why(error)}",
             where=where,
             remedy=f"download it again, or convert it to one of {', '.join(FORMATS)}",
         ) from error
@@ -197,6 +197,12 @@ def _head(stream: IO[bytes]) -> bytes:
         return stream.read(512)
     except (OSError, ValueError):
         return b""
+
+
+def _why(error: Exception) -> str:
+    """Return why a picture cannot be decoded, without the name of the stream it came in."""
+    unknown = isinstance(error, UnidentifiedImageError)
+    return "its format is none that is known" if unknown else reason(error)
 
 
 def _what_it_is(data: bytes) -> str:

@@ -31,6 +31,7 @@ class DataReport:
         dropped: Rows left out, by reason.
         bad_rows: Rows among them that cannot be used.
         bad: The first of these, each with its place and what is wrong.
+        bad_remedy: What to do about the first.
         repaired: Values that were read although they break the release's own format, by kind.
         duplicates: Kept rows whose image, question and answer repeat an earlier row.
         empty_golds: Rows without a gold answer where one is due; they are dropped.
@@ -57,6 +58,7 @@ class DataReport:
     dropped: Counter[str] = field(default_factory=Counter)
     bad_rows: int = 0
     bad: tuple[str, ...] = ()
+    bad_remedy: str = ""
     repaired: Counter[str] = field(default_factory=Counter)
     duplicates: int = 0
     empty_golds: int = 0
@@ -101,6 +103,7 @@ class DataReport:
             raise DataError(error.what, where=error.where, remedy=remedy) from error
         self.drop(f"bad row: {error.what}", rows)
         self.bad_rows += rows
+        self.bad_remedy = self.bad_remedy or error.remedy
         self.bad = (*self.bad, f"{error.where}: {error.what}")[:_TOLD]
 
     def check_rest(self) -> None:
@@ -113,7 +116,7 @@ class DataReport:
             raise DataError(
                 f"none of {self.read} rows can be used, the first is {self.bad[0]}",
                 where=", ".join(self.files),
-                remedy="is it another set's file? See docs/data.md",
+                remedy=self.bad_remedy,
             )
 
     def count(self, samples: Iterable[VQASample]) -> None:

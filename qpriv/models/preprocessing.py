@@ -146,6 +146,20 @@ class Preprocessor:
         """Return the ids of the prompt, with one image id a patch."""
         return self._tokens(self.prompt_text(sample), sample)
 
+    def check_text(self, sample: VQASample) -> None:
+        """Check that a sample's text can be made a sequence, in a microsecond where it is short.
+
+        Raises:
+            DataError: If it is too long, or holds the image's word.
+            ModelError: If a token spans the border between prompt and answer.
+        """
+        text = f"{self.prompt_text(sample)} {sample.answer}"
+        # a token is a byte of text at least; the marks of begin and end come on top
+        if len(text.encode()) + self.num_patches + 8 > self._max_tokens or (
+            self._image_word in f"{sample.question} {sample.answer}"
+        ):
+            self.text_tokens(sample)
+
     def text_tokens(self, sample: VQASample) -> list[int]:
         """Return the ids of prompt, answer and end token.
 

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ from datamodules.dpriv import DPriv
 from datamodules.slake import SLAKE as SLAKEModule
 from qpriv.datasets.check import check
 from qpriv.datasets.conversations import Conversations
+from qpriv.datasets.documents.docvqa import DocVQA
 from qpriv.datasets.gqa import GQA
 from qpriv.datasets.mixture import VQAMixture
 from qpriv.datasets.okvqa import OKVQA
@@ -170,6 +172,44 @@ def test_pictures_are_decoded_before_a_fit_where_bad_rows_are_dropped(tmp_path, 
     gone.image.path.unlink()
     with pytest.raises(DataError, match="missing"):
         SLAKEModule(root=str(root)).setup("fit")
+
+
+def test_texts_that_the_model_does_not_take_are_left_out_before_the_first_batch(tmp_path, caplog):
+    root = str(slake.write_release(tmp_path))
+
+    def check_text(sample):
+        if sample.qid == second.qid:
+            raise DataError("too long", where=sample.key)
+
+    modules = [SLAKEModule(root=root, on_bad_row=choice) for choice in ("stop", "drop")]
+    second = modules[0].samples("train")[1]
+    for module in modules:
+        preprocessor = Mock(check_text=check_text)
+        module.trainer = Mock(lightning_module=Mock(preprocessor=preprocessor, data_replicas=1))
+        module.trainer.global_rank, module.trainer.world_size = 0, 1
+    with pytest.raises(DataError, match=r"too long.*on_bad_row"):
+        modules[0].train_dataloader()
+    loader = modules[1].train_dataloader()
+    assert second.key not in {sample.key for sample in loader.dataset}
+    assert len(loader.dataset) == len(modules[0].samples("train")) - 1
+    assert [s.key for s in modules[1].samples("train")] == [s.key for s in loader.dataset]
+    assert "1 rows are left out" in caplog.text and second.key in caplog.text
+
+
+def test_records_of_document_sets_too(tmp_path):
+    document = {"docId": 1, "ucsf_document_id": "a", "image": "documents/a_1.png"}
+    rows = [
+        document | {"questionId": 7, "question": "q ?", "answers": answers}
+        for answers in (["x"], {"text": "y"}, ["z"], ["x"])
+    ]
+    pictures.save(tmp_path / "documents/a_1.png", 1)
+    (tmp_path / "train_v1.0.json").write_text(json.dumps({"data": rows}))
+    with pytest.raises(DataError, match=r"record 1.*on_bad_row"):
+        DocVQA(tmp_path)
+    left = DocVQA(tmp_path, on_bad_row="drop")
+    # the last one repeats the first and is the same sample, the other is not
+    assert [(s.qid, s.answer) for s in left.samples] == [("7", "x"), ("7~2", "z"), ("7", "x")]
+    assert left.report.bad_rows == 1
 
 
 def test_undecodable_pictures_of_image_sets(tmp_path):

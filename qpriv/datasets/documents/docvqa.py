@@ -13,7 +13,7 @@ from qpriv.datasets.base import VQADataset
 from qpriv.datasets.files import DataFile
 from qpriv.datasets.json_stream import iter_records
 from qpriv.datasets.parquet import mirror_files
-from qpriv.datasets.report import DataReport
+from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tree import FileTree
 
@@ -41,11 +41,15 @@ class DocVQA(VQADataset):
     Args:
         root: The folder of the release or of a parquet mirror, or a ``.zip`` of it.
         split: Name of the split; test has no answers.
+        on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
+            records out, named and counted.
     """
 
-    def __init__(self, root: str | Path, split: DocumentSplit = "train") -> None:
+    def __init__(
+        self, root: str | Path, split: DocumentSplit = "train", on_bad_row: OnBadRow = "stop"
+    ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split)
+        report = DataReport(self.name, split, on_bad_row)
         tree = FileTree(root, report)
         names = (f"{split}_v1.0_withQT.json", f"{split}_v1.0.json")
         if parquet := mirror_files(tree, *_MIRROR[split], unless=names):
@@ -60,7 +64,7 @@ class DocVQA(VQADataset):
         self, file: DataFile, pages: PageFiles, split: str, report: DataReport
     ) -> list[VQASample]:
         samples = []
-        records = iter_records(file, _Record, array="data")
+        records = iter_records(file, _Record, array="data", report=report)
         for _, record, answers in kept_records(records, report, split != "test"):
             page = record.image.rsplit("/", 1)[-1].rsplit(".", 1)[0]
             document = page if record.docId is None else str(record.docId)

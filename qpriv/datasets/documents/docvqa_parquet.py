@@ -61,7 +61,9 @@ def read_parquet(
     samples = []
     for file in files:
         with_text = OCR_COLUMN in open_parquet(file).schema_arrow.names
-        rows = (((group, number), row) for group, number, row in iter_rows(file, _Row))
+        rows = (
+            ((group, number), row) for group, number, row in iter_rows(file, _Row, report=report)
+        )
         for (group, number), row, answers in kept_records(rows, report, split != "test"):
             text = ParquetText(file, group, number) if with_text else None
             image = ParquetImage(file, group, number)

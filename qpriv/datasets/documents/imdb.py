@@ -15,7 +15,7 @@ import numpy as np
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.files import DiskFile, open_regular
 from qpriv.datasets.json_stream import iter_records
-from qpriv.datasets.report import DataReport
+from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tree import FileTree
 from qpriv.errors import DataError, reason
@@ -45,19 +45,22 @@ class Record(msgspec.Struct, gc=False):
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Record))
 
 
-def load_imdb(path: Path, allow_pickle: bool) -> Iterator[tuple[str, Record]]:
+def load_imdb(
+    path: Path, allow_pickle: bool, report: DataReport | None = None
+) -> Iterator[tuple[str, Record]]:
     """Yield the records of an imdb file with their places in it, its header left out.
 
     Args:
         path: A ``.npy`` file, or the ``.json`` that `convert_imdb` made of it.
         allow_pickle: Load the pickle inside a ``.npy`` file, trusting where it came from.
+        report: Accounts for records that have not the fields, where these are left out.
 
     Raises:
         DataError: If it is a pickle and that is not allowed, is no imdb file, or a record has not
             the fields of one; names the file and the record.
     """
     if path.suffix == ".json":
-        yield from iter_records(DiskFile(path), Record)
+        yield from iter_records(DiskFile(path), Record, report=report)
         return
     if not allow_pickle:
         raise DataError(
@@ -66,7 +69,7 @@ def load_imdb(path: Path, allow_pickle: bool) -> Iterator[tuple[str, Record]]:
             remedy="if you trust its source, turn it into JSON by "
             "`qpriv.datasets.documents.imdb.convert_imdb`, or pass allow_pickle=True",
         )
-    questions = 0
+    account, questions = report or DataReport("", ""), 0
     for number, row in enumerate(_rows(path)):
         if number == 0 and not (isinstance(row, Mapping) and "question" in row):
             continue  # the header
@@ -75,13 +78,18 @@ def load_imdb(path: Path, allow_pickle: bool) -> Iterator[tuple[str, Record]]:
         if isinstance(row, Mapping):
             plain = {name: _plain(row[name]) for name in _FIELDS if name in row}
         try:
-            yield str(number), msgspec.convert(plain, Record)
+            record = msgspec.convert(plain, Record)
         except msgspec.ValidationError as error:
-            raise DataError(
-                f"unexpected record: {error}",
-                where=f"{path}, record {number}",
-                remedy="this is not the release's format",
-            ) from error
+            account.refuse(
+                DataError(
+                    f"unexpected record: {error}",
+                    where=f"{path}, record {number}",
+                    remedy="this is not the release's format",
+                )
+            )
+            account.read += 1
+            continue
+        yield str(number), record
     if not questions:
         raise DataError("no questions inside", where=str(path), remedy="use an imdb file")
 
@@ -127,19 +135,27 @@ class PFLDocVQA(VQADataset):
         split: Name of the split; every ``*{split}*.npy`` (or ``.json``) file is read, so that the
             clients' shards add up to the training set.
         allow_pickle: Load NumPy pickles.
+        on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
+            records out, named and counted.
     """
 
-    def __init__(self, root: str | Path, split: str = "train", allow_pickle: bool = False) -> None:
+    def __init__(
+        self,
+        root: str | Path,
+        split: str = "train",
+        allow_pickle: bool = False,
+        on_bad_row: OnBadRow = "stop",
+    ) -> None:
         self.check_split(split)
         found = [p for p in sorted(Path(root).rglob(f"*{split}*")) if p.suffix in {".npy", ".json"}]
         # a converted file stands for its pickle
         files = [p for p in found if p.suffix == ".json" or p.with_suffix(".json") not in found]
         if not files:
             raise DataError(f"no *{split}*.npy file", where=str(root), remedy="check root")
-        report = DataReport(self.name, split)
+        report = DataReport(self.name, split, on_bad_row)
         pages, samples = PageFiles(FileTree(root, report)), list[VQASample]()
         for file in files:
-            records = load_imdb(file, allow_pickle)
+            records = load_imdb(file, allow_pickle, report)
             for place, record, answers in kept_records(records, report, answered=split != "test"):
                 where = f"{file}, record {place}"
                 samples.append(self._sample(record, split, answers, pages, where))

@@ -11,7 +11,7 @@ import msgspec
 
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.json_stream import iter_records
-from qpriv.datasets.report import DataReport
+from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tree import FileTree
 
@@ -53,15 +53,19 @@ class MPDocVQA(VQADataset):
     Args:
         root: The folder of the release, or a ``.zip`` of it.
         split: Name of the split; test has no answers.
+        on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
+            records out, named and counted.
     """
 
-    def __init__(self, root: str | Path, split: DocumentSplit = "train") -> None:
+    def __init__(
+        self, root: str | Path, split: DocumentSplit = "train", on_bad_row: OnBadRow = "stop"
+    ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split)
+        report = DataReport(self.name, split, on_bad_row)
         tree = FileTree(root, report)
         file = tree.require(f"{split}.json", remedy="root is the folder with the question files")
         pages, samples = PageFiles(tree), list[VQASample]()
-        records = iter_records(file, _Page, array="data")
+        records = iter_records(file, _Page, array="data", report=report)
         for _, record, answers in kept_records(records, report, split != "test"):
             names, number = record.page_ids, record.answer_page_idx or 0
             if not 0 <= number < len(names):
@@ -95,11 +99,15 @@ class DUDE(VQADataset):
     Args:
         root: The folder of the release, or a ``.zip`` of it.
         split: Name of the split; test has no answers.
+        on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
+            records out, named and counted.
     """
 
-    def __init__(self, root: str | Path, split: DocumentSplit = "train") -> None:
+    def __init__(
+        self, root: str | Path, split: DocumentSplit = "train", on_bad_row: OnBadRow = "stop"
+    ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split)
+        report = DataReport(self.name, split, on_bad_row)
         tree = FileTree(root, report)
         names = [name for name in tree.names() if "DUDE" in name and name.endswith(".json")]
         file = tree.require(
@@ -107,7 +115,9 @@ class DUDE(VQADataset):
             remedy="root is the folder that holds *DUDE*gt*.json",
         )
         pages, samples = PageFiles(tree), list[VQASample]()
-        records = _of_split(iter_records(file, _Document, array="data"), split, report)
+        records = _of_split(
+            iter_records(file, _Document, array="data", report=report), split, report
+        )
         for _, record, answers in kept_records(records, report, answered=False):
             answerable = record.answer_type != "not-answerable"
             if split != "test" and answerable and not answers:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from qpriv.datasets.image_index import ImageIndex
@@ -109,10 +110,30 @@ def question_types(kinds: list[str] | str | None) -> str | None:
     return (kinds if isinstance(kinds, str) else "+".join(kinds or ())) or None
 
 
+def _told_apart(samples: list[VQASample], report: DataReport) -> list[VQASample]:
+    """Return the samples; one of an earlier one's key that is no repetition of it gets another."""
+    first: dict[str, VQASample] = {}
+    for number, sample in enumerate(samples):
+        held, copies = first.setdefault(sample.key, sample), 1
+        while _content(held) != _content(sample):
+            copies += 1
+            sample = replace(samples[number], qid=f"{samples[number].qid}~{copies}")
+            held = first.setdefault(sample.key, sample)
+        if copies > 1:
+            report.repaired["id of an earlier row, told apart by ~2, ~3, ..."] += 1
+        samples[number] = sample
+    return samples
+
+
+def _content(sample: VQASample) -> tuple[object, ...]:
+    return sample.image_id, sample.question, sample.answers
+
+
 def finished(
     samples: list[VQASample], report: DataReport, files: Iterable[str], group: str = "document"
 ) -> tuple[list[VQASample], DataReport]:
     """Return samples and the report, with its counts filled in; a group is a document."""
+    samples = _told_apart(samples, report)
     report.files = tuple(files)
     report.grouped_by = Counter({group: len(samples)})
     report.count(samples)

@@ -75,6 +75,9 @@ def data(words: Sequence[str]) -> None:
     checking.add_argument(
         "--split", nargs="+", default=(), help="look at these splits alone; all must be there"
     )
+    checking.add_argument(
+        "--subset", choices=["balanced", "all"], default="balanced", help="which questions of GQA"
+    )
     checking.add_argument("--group-field", help="field that names a row's patient or other group")
     checking.add_argument("--on-leak", choices=["warn", "error"], default="warn")
     given = parser.parse_args(words)
@@ -87,6 +90,7 @@ def data(words: Sequence[str]) -> None:
         decode_images=not given.skip_images,
         group_field=given.group_field,
         splits=given.split,
+        subset=given.subset,
     )
     print(json.dumps(found.as_dict(), ensure_ascii=False) if given.json else found)
     if given.on_leak == "error":

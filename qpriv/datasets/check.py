@@ -92,6 +92,7 @@ def check(
     decode_images: bool = True,
     group_field: str | None = None,
     splits: Sequence[str] = (),
+    subset: str = "balanced",
 ) -> DataCheck:
     """Read all splits of a set and return what is there.
 
@@ -102,6 +103,7 @@ def check(
         group_field: Field of the records that names a row's group, where its name is unusual.
         splits: The splits to look at, all of which must be there. All of the set's where empty,
             of which those must be there that a fit and a test read.
+        subset: Which questions of GQA: ``balanced`` or ``all``.
 
     Raises:
         ConfigError: If there is no such set, or its groups are not named by records.
@@ -119,17 +121,20 @@ def check(
         raise ConfigError(
             f"{dataset} has groups of its own", where="--group-field", remedy="leave it out"
         )
-    read = _read(partial(maker, **_options(maker, group_field)), wanted, root)
+    read = _read(partial(maker, **_options(maker, group_field, subset)), wanted, root)
     return _checked(dataset, root, *read, needed, decode_images)
 
 
-def _options(maker: type[VQADataset] | type[ImageSet], group_field: str | None) -> dict[str, Any]:
+def _options(
+    maker: type[VQADataset] | type[ImageSet], group_field: str | None, subset: str
+) -> dict[str, Any]:
     """Return what a reader is told: to go on after bad rows, so that all of them are found."""
     if issubclass(maker, ImageSet):
         return {}
     options: dict[str, Any] = {"group_field": group_field, "on_bad_row": "drop"}
     # the union of both languages of SLAKE is what leaks
-    return options | {"lang": "all"} if maker is SLAKE else options
+    own = {SLAKE: {"lang": "all"}, GQA: {"subset": subset}}
+    return options | own.get(maker, {})
 
 
 def _needed(maker: type[VQADataset] | type[ImageSet], named: Sequence[str]) -> tuple[str, ...]:
@@ -154,15 +159,15 @@ def _read(
 ) -> tuple[dict[str, VQADataset | ImageSet], dict[str, str]]:
     splits: dict[str, VQADataset | ImageSet] = {}
     absent: dict[str, str] = {}
-    last: MissingFileError | None = None
+    first: MissingFileError | None = None
     for name in names:
         try:
             splits[name] = make(root, name)
         except MissingFileError as error:
             absent[name] = error.what
-            last = error
-    if last is not None and not splits:
-        raise last
+            first = first or error
+    if first is not None and not splits:
+        raise first
     return splits, absent
 
 

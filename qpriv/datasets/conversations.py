@@ -79,7 +79,7 @@ class Conversations(VQADataset):
 def _pairs(
     tree: FileTree, split: str, name: str, groups: Groups, report: DataReport
 ) -> Iterator[tuple[str, VQASample]]:
-    file = tree.require(name, remedy="name the conversation file")
+    file = tree.require(name, remedy=f"give the file this name, or name it by --data.{split}_file")
     report.files += (file.name,)
     images = tree.images(parts=None)
     for index, record in iter_records(file, groups.extended(_Record), report=report):

@@ -206,6 +206,8 @@ class ImageIndex:
         for path, reason in self._tree.unread.items():
             if reason.startswith(("may not", "is left out")):
                 return f"{path} {reason}"
+        if any(f"/{folder}".endswith(f"/{wanted}") for folder in self._tree.folders):
+            return "a folder has this name"
         near = self.nearest(wanted)
         return f"the nearest is {near}" if near else ""
 

@@ -233,8 +233,9 @@ class _Reader(Generic[T]):
         first, _, rest = start.partition(b"\n")
         following = rest.lstrip(_BLANKS).partition(b"\n")[0]
         try:
-            for line in (first, following) if following else (first,):
-                self._record.decode(line)
+            records = [self._record.decode(line) for line in (first, following) if line]
+            if records[0] == self._blank():
+                return  # an object of other fields
         except (msgspec.DecodeError, RecursionError):
             return
         raise DataError(
@@ -242,6 +243,14 @@ class _Reader(Generic[T]):
             where=self._name,
             remedy="put the records into a list, for example by `jq -s . FILE > NEW_FILE`",
         )
+
+    def _blank(self) -> T | None:
+        """Return a record of no fields, None where some are due."""
+        try:
+            blank: T = self._record.decode(b"{}")
+            return blank
+        except msgspec.ValidationError:
+            return None
 
     def _broken(self, what: str, remedy: str = "download the file again") -> DataError:
         return DataError(what, where=self._after(), remedy=remedy)

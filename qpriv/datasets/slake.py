@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from qpriv.errors import DataError
+
 from .base import VQADataset
 from .groups import Groups
 from .json_stream import iter_records
@@ -83,12 +85,29 @@ class SLAKE(VQADataset):
         groups = Groups("slake", report, group_field)
         mirror = mirror_files(tree, *_MIRROR[split], unless=_FILES[split])
         if mirror:
+            _check_lang(lang, mirror[0].name, report)
             rows = iter_mirror(self.name, split, mirror, report, group_field)
         else:
             rows = _records(tree, split, lang, groups, report)
         super().__init__(
             split, draw(named_apart(rows, report), report, cap, seed, group_field), report
         )
+
+
+def _check_lang(lang: str, where: str, report: DataReport) -> None:
+    """Check that a parquet mirror, which is English, has the language that is asked for.
+
+    Raises:
+        DataError: If it has not.
+    """
+    if lang == "zh":
+        raise DataError(
+            "the parquet mirror has English questions alone",
+            where=where,
+            remedy="take the release or BoKelvin/SLAKE, or set `lang: en`",
+        )
+    if lang == "all":
+        report.note("the parquet mirror has English questions alone")
 
 
 def _records(

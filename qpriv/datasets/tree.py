@@ -80,6 +80,11 @@ class FileTree:
         """Return what is there and cannot be used, with the reason."""
         return self._walk.unread
 
+    @cached_property
+    def folders(self) -> frozenset[str]:
+        """Return the names of the folders below the root."""
+        return frozenset(map(canonical, self._walk.folders))
+
     def _add(self, name: str, file: str | ZipMember) -> None:
         other = self._files.setdefault(name, file)
         unpacked = isinstance(other, str) and isinstance(file, ZipMember)

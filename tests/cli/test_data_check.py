@@ -1,6 +1,7 @@
 """``qpriv data check`` as a user meets it: text, JSON, exit codes, and no traceback."""
 
 import json
+import os
 import pickle
 import zipfile
 
@@ -8,6 +9,7 @@ import pytest
 
 from cli.main import main
 from tests.data.conversations import data as conversations
+from tests.data.gqa import data as gqa
 from tests.data.path_vqa import data as path_vqa
 from tests.data.slake import data as slake
 
@@ -131,3 +133,29 @@ def test_bad_input_is_one_short_error(tmp_path, capsys, spoil, message):
     assert len(err.splitlines()) <= 4
     assert not (tmp_path / "marker").exists()
     assert not (tmp_path.parent / "out.json").exists()
+
+
+def test_the_unbalanced_questions_of_gqa_can_be_looked_at(tmp_path, capsys):
+    root = gqa.write_release(tmp_path)
+    for path in root.rglob("*balanced*"):
+        path.unlink()
+    words = ("--dataset", "GQA", "--root", root, "--split", "train")
+    code, _, err = run(capsys, *words)
+    assert code == 2 and "train_balanced_questions.json" in err
+    code, out, _ = run(capsys, *words, "--subset", "all")
+    assert code == 0 and "GQA/train" in out
+
+
+def test_an_object_of_other_fields_is_not_taken_for_json_lines(tmp_path, capsys):
+    (tmp_path / "train.json").write_text('{"data": []}')
+    _, _, err = run(capsys, "--dataset", "Conversations", "--root", tmp_path)
+    assert "JSON Lines" not in err and "none of 1 rows can be used" in err
+
+
+def test_what_is_there_instead_of_a_picture_is_told(tmp_path, capsys):
+    root = conversations.write_release(tmp_path)
+    for name, make in (("1.jpg", os.mkdir), ("2.jpg", os.mkfifo)):
+        (root / "images/a" / name).unlink()
+        make(root / "images/a" / name)
+    code, out, _ = run(capsys, "--dataset", "Conversations", "--root", root)
+    assert code == 2 and "is neither a file" in out and "a folder" in out

@@ -39,6 +39,13 @@ def test_gqa_train_all_is_the_union_of_its_chunks(tmp_path):
     assert len(GQA(root, "train", "all").report.files) == 2
 
 
+def test_slakes_english_mirror_has_no_chinese(tmp_path):
+    root = slake.write_mirror(tmp_path)
+    with pytest.raises(DataError, match="English questions alone"):
+        SLAKE(root, "train", lang="zh")
+    assert "English questions alone" in str(SLAKE(root, "train", lang="all").report)
+
+
 def test_gqa_test_has_questions_and_no_answers(tmp_path):
     dataset = GQA(gqa.write_release(tmp_path), "test")
     assert [sample.answers for sample in dataset.samples] == [(), ()]

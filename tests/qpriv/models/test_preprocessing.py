@@ -127,6 +127,11 @@ def test_a_text_longer_than_the_model_takes_is_refused(preprocessor):
     sample = replace(random_samples(1)[0], question="what " * 300)
     with pytest.raises(DataError, match="tokens, the model takes 256"):
         preprocessor([sample])
+    with pytest.raises(DataError, match="tokens, the model takes 256"):
+        preprocessor.check_text(sample)
+    with pytest.raises(DataError, match="holds the text <image>"):
+        preprocessor.check_text(replace(sample, question="what ?", answer="an <image>"))
+    preprocessor.check_text(replace(sample, question="what ?"))
 
 
 @pytest.mark.parametrize("prompt", ["{question}", "<image> only", "<image> <image> {question}"])

@@ -78,6 +78,7 @@ def _merged(parts: Sequence[DataReport], whole: DataReport) -> DataReport:
         whole.files += part.files
         whole.read += part.read
         whole.empty_golds += part.empty_golds
+        whole.renamed += part.renamed
         whole.dropped += Counter({f"{part.dataset}: {key}": n for key, n in part.dropped.items()})
         whole.repaired += Counter({f"{part.dataset}: {key}": n for key, n in part.repaired.items()})
         whole.notes += [f"{part.dataset}: {note}" for note in part.notes]

@@ -130,7 +130,7 @@ def content_id(file: DataFile, group: int, row: int, column: str = "image") -> s
 def _batches(
     parquet: pq.ParquetFile, file: DataFile, group: int, columns: Sequence[str]
 ) -> Iterator[list[dict[str, Any]]]:
-    check_size(parquet, file, group, list(columns))
+    check_size(parquet, file, group, columns)
     try:
         for batch in parquet.iter_batches(_ROWS, row_groups=[group], columns=columns):
             yield batch.to_pylist()

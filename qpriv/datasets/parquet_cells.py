@@ -1,8 +1,9 @@
 """Cells of parquet files in any order: a row group is unpacked twice at most, in bounded memory.
 
 A cell cannot be read alone: its row group must be unpacked, of which a shuffled epoch would ask
-for a cell at a time. A group that is asked for again, or is too large to be held, is therefore laid
-out in a file as Arrow keeps it in memory, and mapped; the system holds as much of it as it can.
+for a cell at a time. A group that is asked for out of order is therefore laid out in a file as Arrow
+keeps it in memory, and mapped; the system holds as much of it as it can. Reading in order, however
+often, writes nothing.
 """
 
 import atexit
@@ -12,9 +13,10 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,11 +35,11 @@ BROKEN = (
     RuntimeError,
 )  # fmt: skip
 _HELD = 2  # row groups that a process holds in memory
-_LARGE = 1 << 26  # bytes of a column of a row group that is not held: 64 MiB
 _MAPPED = 64  # row groups that a process maps at a time
 _ROWS = 64  # rows laid out at a time
 logger = logging.getLogger(__name__)
 _asked: set[str] = set()  # row groups that were unpacked before
+_latest: dict[tuple[str, str], int] = {}  # the row group that was unpacked last, by file and column
 
 
 def cell(file: DataFile, group: int, row: int, column: str) -> Any:  # noqa: ANN401
@@ -67,21 +69,17 @@ def open_parquet(file: DataFile) -> pq.ParquetFile:
         raise damaged(file, error) from error
 
 
-def check_size(parquet: pq.ParquetFile, file: DataFile, group: int, columns: list[str]) -> int:
-    """Check that columns of a row group do not unpack to more than the limit; return their bytes.
+def check_size(parquet: pq.ParquetFile, file: DataFile, group: int, columns: Sequence[str]) -> None:
+    """Check that columns of a row group do not unpack to more than the limit.
 
     Raises:
         DataError: If one does.
     """
-    chunks, total = parquet.metadata.row_group(group), 0
+    chunks = parquet.metadata.row_group(group)
     for chunk in map(chunks.column, range(chunks.num_columns)):
-        if chunk.path_in_schema.split(".")[0] not in columns:
-            continue
         limit = largest(chunk.total_compressed_size)
-        if chunk.total_uncompressed_size > limit:
+        if chunk.path_in_schema.split(".")[0] in columns and chunk.total_uncompressed_size > limit:
             raise too_large(f"{file.name}, row group {group}, {chunk.path_in_schema}", limit)
-        total += chunk.total_uncompressed_size
-    return total
 
 
 def damaged(file: DataFile, error: Exception) -> DataError:
@@ -101,24 +99,31 @@ def _column(file: DataFile, group: int, column: str) -> pa.ChunkedArray:
 
 def _key(file: DataFile, group: int, column: str) -> str:
     """Return a name for a column of a row group of a file as it is now."""
-    place = file.archive if isinstance(file, ZipMember) else Path(file.name)
-    stamp = (file.path if isinstance(file, DiskFile) else place).stat()
-    told = (file.name, stamp.st_size, stamp.st_mtime_ns, group, column)
+    place = file.path if isinstance(file, DiskFile) else cast(ZipMember, file).archive
+    stamp = place.stat()
+    told = (str(place.absolute()), file.name, stamp.st_size, stamp.st_mtime_ns, group, column)
     return hashlib.sha256(repr(told).encode()).hexdigest()[:32]
 
 
 @lru_cache(maxsize=_HELD)
 def _unpacked(file: DataFile, group: int, column: str, key: str) -> pa.ChunkedArray:
     parquet = open_parquet(file)
-    size = check_size(parquet, file, group, [column])
-    again = key in _asked or size > _LARGE or isinstance(file, ZipMember)
-    _asked.add(key)
-    if again:
+    check_size(parquet, file, group, [column])
+    if _is_out_of_order(file, group, column, key) or isinstance(file, ZipMember):
         # a member of an archive is unpacked as a whole, whatever is asked of it
         groups = range(parquet.num_row_groups) if isinstance(file, ZipMember) else (group,)
         if all(_laid_out(parquet, one, column, _key(file, one, column)) for one in groups):
             return _mapped(_folder() / f"{key}.arrow")
     return parquet.read_row_group(group, columns=[column]).column(0)
+
+
+def _is_out_of_order(file: DataFile, group: int, column: str, key: str) -> bool:
+    """Return whether a row group is asked for otherwise than by a reader that goes through all."""
+    latest = _latest.get((file.name, column), -1)
+    again = key in _asked and group not in (0, latest + 1)
+    _latest[file.name, column] = group
+    _asked.add(key)
+    return again or 0 < group < latest
 
 
 def _laid_out(parquet: pq.ParquetFile, group: int, column: str, key: str) -> bool:

@@ -59,7 +59,7 @@ def named_apart(
             qid = f"{sample.qid}~{copies[sample.qid] + 1}"
         seen.add(qid)
         if qid != sample.qid:
-            report.repaired["id of an earlier row, told apart by ~2, ~3, ..."] += 1
+            report.renamed += 1
             sample = replace(sample, qid=qid)
         yield group, sample
 

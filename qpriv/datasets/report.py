@@ -33,6 +33,7 @@ class DataReport:
         bad: The first of these, each with its place and what is wrong.
         bad_remedy: What to do about the first.
         repaired: Values that were read although they break the release's own format, by kind.
+        renamed: Rows with the id of an earlier row, which got one of their own.
         duplicates: Kept rows whose image, question and answer repeat an earlier row.
         empty_golds: Rows without a gold answer where one is due; they are dropped.
         bare_golds: Kept rows whose gold answer is an article or punctuation alone, such as ``A``, of
@@ -60,6 +61,7 @@ class DataReport:
     bad: tuple[str, ...] = ()
     bad_remedy: str = ""
     repaired: Counter[str] = field(default_factory=Counter)
+    renamed: int = 0
     duplicates: int = 0
     empty_golds: int = 0
     bare_golds: int | None = None
@@ -151,6 +153,7 @@ class DataReport:
         lines += [f"  dropped {rows}: {reason}" for reason, rows in self.dropped.most_common()]
         lines += [f"  repaired {rows}: {kind}" for kind, rows in self.repaired.most_common()]
         counts = {
+            "ids that stand twice, told apart by ~2, ~3, ...": self.renamed,
             "exact duplicates": self.duplicates,
             "empty gold answers": self.empty_golds,
             "gold answers of which normalisation leaves nothing": self.bare_golds,

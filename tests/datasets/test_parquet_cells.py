@@ -23,6 +23,7 @@ GROUPS, ROWS = 6, 20
 def file(tmp_path, monkeypatch):
     monkeypatch.setenv(SETTING, str(tmp_path / "arrow"))
     monkeypatch.setattr(parquet_cells, "_asked", set())
+    monkeypatch.setattr(parquet_cells, "_latest", {})
     parquet_cells._unpacked.cache_clear()
     names = [{"bytes": b"picture %d" % number, "path": None} for number in range(GROUPS * ROWS)]
     path = tmp_path / "x.parquet"
@@ -62,10 +63,11 @@ def test_a_shuffled_epoch_unpacks_each_row_group_twice_at_most(file, opened):
     assert GROUPS < opened.total() <= 2 * GROUPS
 
 
-def test_large_row_groups_are_never_held(file, opened, monkeypatch):
-    monkeypatch.setattr(parquet_cells, "_LARGE", 0)
-    assert read(DiskFile(file)) == WANTED
-    assert opened.total() == GROUPS
+def test_reading_in_order_writes_nothing_however_often(file, opened):
+    for number in [*range(GROUPS * ROWS)] * 3:
+        cell(DiskFile(file), number // ROWS, number % ROWS, "image")
+    assert not list(Path(os.environ[SETTING]).iterdir())
+    assert opened.total() == 3 * GROUPS
 
 
 def test_an_archive_is_unpacked_once(file, opened, tmp_path):
@@ -98,8 +100,8 @@ def test_a_run_leaves_nothing_behind_and_its_processes_share_what_is_laid_out(fi
 import os, sys
 from pathlib import Path
 from qpriv.datasets import parquet_cells
-parquet_cells._LARGE = 0
-parquet_cells.cell(parquet_cells.DiskFile(Path({str(file)!r})), 0, 0, "image")
+for group in (5, 3):
+    parquet_cells.cell(parquet_cells.DiskFile(Path({str(file)!r})), group, 0, "image")
 first = os.environ[{SETTING!r}]
 if os.fork() == 0:
     parquet_cells.cell(parquet_cells.DiskFile(Path({str(file)!r})), 1, 0, "image")

@@ -120,7 +120,7 @@ def _told_apart(samples: list[VQASample], report: DataReport) -> list[VQASample]
             sample = replace(samples[number], qid=f"{samples[number].qid}~{copies}")
             held = first.setdefault(sample.key, sample)
         if copies > 1:
-            report.repaired["id of an earlier row, told apart by ~2, ~3, ..."] += 1
+            report.renamed += 1
         samples[number] = sample
     return samples
 

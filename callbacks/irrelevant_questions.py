@@ -30,6 +30,7 @@ from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
 from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.sensitivity import surviving_share
+from qpriv.models.encoder_record import read_encoders
 from qpriv.pruning.threshold import DynamicThresholdPredictor
 from qpriv.result import Result
 
@@ -87,6 +88,15 @@ class IrrelevantQuestionProbe(Probe):
             raise ConfigError(
                 f"the predictor takes {trained} sensitivity values a patch, "
                 f"the backbone gives {given.sensitivity}",
+                remedy="name a predictor that was trained on this backbone",
+            )
+        encoders = self._predictor.encoders
+        if encoders is None:  # an older folder: nobody knows
+            return
+        own, _ = read_encoders(victim.model.backbone)
+        if "sensitivity" in encoders.unlike(own):
+            raise ConfigError(
+                f"the predictor was trained on the sensitivity encoder of {encoders.backbone}",
                 remedy="name a predictor that was trained on this backbone",
             )
 

@@ -21,6 +21,7 @@ from qpriv.models.batch import VQABatch
 from qpriv.paradigms import Federated, Run
 from qpriv.paradigms.adapter import export_adapters
 from qpriv.paradigms.exchange import Answers
+from qpriv.paradigms.guards import export_weights
 from qpriv.paradigms.remote import (
     FederatedGuest,
     Guest,
@@ -122,6 +123,7 @@ class _Party:
 
     def __init__(self, cli: PartyCLI, module: VQAModule, connect: Callable[[], Link]) -> None:
         self.module, self.out = module, cli.out
+        self.secret: int | None = cli.given("secret")
         self.data = ClientData(cli, module)
         self.log = JsonLogger(cli.out)
         self.samples, self.logged = 0, False
@@ -161,6 +163,8 @@ class _Party:
             model.eval()
             self._report(self._answer)
         export_adapters(model, names, self.out / "adapter")
+        if (defence := self.module.guards.of(self.data.number)) is not None:
+            export_weights(defence.sender, self.out / "defence.safetensors")
 
     def _build(self, paradigm: Split, server: Answers, steps: int) -> SplitClient:
         model = self.module.model
@@ -176,6 +180,9 @@ class _Party:
             steps,
             paradigm.codec,
             paradigm.bucket,
+            paradigm.guards.alone(self.data.number),
+            self.data.number,
+            self.secret,
         )
 
     def _rows(self, step: int) -> VQABatch | None:

@@ -12,6 +12,7 @@ import lightning as L
 from jsonargparse import ActionConfigFile  # type: ignore[attr-defined]
 from lightning.pytorch.cli import LightningArgumentParser
 
+from qpriv.boundary.defence import Defence
 from qpriv.pruning.policy import PruningPolicy
 
 from .errors import fail, nearest
@@ -118,7 +119,7 @@ def brief(message: str) -> str:
 
 def _classes() -> Iterator[type]:
     """Yield the classes of this suite that a configuration can name."""
-    roots = (L.LightningModule, L.LightningDataModule, L.Callback, PruningPolicy)
+    roots = (L.LightningModule, L.LightningDataModule, L.Callback, PruningPolicy, Defence)
     ours = ("lightning_modules", "datamodules", "callbacks", "qpriv")
     pending: list[type] = list(roots)
     while pending:

@@ -14,6 +14,7 @@ from qpriv.errors import ConfigError
 from qpriv.paradigms import Federated, SplitLearning
 from qpriv.paradigms.adapter import export_adapters
 from qpriv.paradigms.exchange import BodyServer, Server, SplitServer
+from qpriv.paradigms.guards import export_weights
 from qpriv.paradigms.remote import FederatedHost, Host, Snapshots, SplitHost, terms_of
 from qpriv.paradigms.split import SERVER, Split
 from qpriv.paradigms.weights import load_weights, named_weights
@@ -57,6 +58,9 @@ class PartyCLI(LightningCLI):
             parser.add_argument("--server", default="localhost:8470", help="host:port")
             parser.add_argument("--client", type=int, required=True, help="its number, from 0")
             parser.add_argument("--shard", type=bool, default=False, help="take one shard of data")
+            parser.add_argument(
+                "--secret", type=int | None, default=None, help="seed of its defence's draws"
+            )
             parser.add_argument("--patience", type=float, default=600.0, help="seconds to wait")
 
     def given(self, name: str) -> Any:  # noqa: ANN401 - several kinds
@@ -126,6 +130,12 @@ def check_paradigm(module: VQAModule) -> None:
             where="--model.paradigm",
             remedy="choose Federated, SplitLearning or UShapedSplit",
         )
+    if isinstance(paradigm, Split) and paradigm.schedule == "together":
+        raise ConfigError(
+            "parties of their own take turns: clients that step together do so in one process",
+            where="--model.paradigm.schedule",
+            remedy="choose in_turn",
+        )
     if isinstance(paradigm, Split) and paradigm.num_clients > 1 and not paradigm.private:
         raise ConfigError(
             "an adapter that is handed over would pass through the server",
@@ -176,6 +186,8 @@ def serve(cli: PartyCLI) -> None:
         load_weights(module.model, {n: v.to(module.device) for n, v in host.adapter.items()})
     names = ("default",) if isinstance(host, FederatedHost) else (SERVER,)
     export_adapters(module.model, names, cli.out / "adapter")
+    if (defence := module.guards.of(0)) is not None:
+        export_weights(defence.receiver, cli.out / "defence.safetensors")
     print(f"all clients are done: the adapter is in {cli.out / 'adapter'}")
 
 
@@ -192,7 +204,12 @@ def _host(cli: PartyCLI, module: VQAModule) -> Host:
         return FederatedHost(start, paradigm, terms, rounds, steps, snapshots, module.seed)
     assert isinstance(paradigm, Split)
     paradigm.become(model, None)
-    settings: dict[str, Any] = {"codec": paradigm.codec, "bucket": paradigm.bucket}
+    settings: dict[str, Any] = {
+        "codec": paradigm.codec,
+        "bucket": paradigm.bucket,
+        "guards": paradigm.guards,
+        "seed": module.seed,
+    }
     server: Server
     if isinstance(paradigm, SplitLearning):
         tail = Tail(model, paradigm.cuts[0])

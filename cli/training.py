@@ -19,6 +19,7 @@ from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedExc
 import callbacks  # noqa: F401
 import datamodules  # noqa: F401
 import lightning_modules  # noqa: F401
+import qpriv.defences
 import qpriv.pruning.controls
 import qpriv.pruning.policy  # noqa: F401
 from callbacks.checkpoint_io import AtomicCheckpointIO

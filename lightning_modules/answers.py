@@ -72,13 +72,16 @@ def answer_batch(
         max_new_tokens: Longest answer.
         client: The client that answers.
     """
+    said = model.answer(inputs, max_new_tokens=max_new_tokens)
+    scores = model.answer_log_probs(inputs)
+    crossed = [inputs.answered.at(cut).only(scores.kept) for cut in cuts]
     rows = zip(
         inputs.batch.samples,
-        model.answer(inputs, max_new_tokens=max_new_tokens),
-        model.answer_log_probs(inputs).mean_log_prob.tolist(),
-        inputs.visual_counts(cuts[0]).tolist(),
+        said,
+        scores.mean_log_prob.tolist(),
+        crossed[0].visual_counts.tolist(),
         inputs.mean_visual_counts(model.num_layers).tolist(),
-        zip(*(_lengths(inputs, cut) for cut in cuts), strict=True),
+        zip(*(each.attention_mask.sum(dim=1).tolist() for each in crossed), strict=True),
         strict=True,
     )
     return [
@@ -98,11 +101,6 @@ def answer_batch(
         )
         for sample, prediction, log_prob, kept, kept_mean, tokens in rows
     ]
-
-
-def _lengths(inputs: PreparedInputs, cut: int) -> list[int]:
-    lengths: list[int] = inputs.answered.at(cut).attention_mask.sum(dim=1).tolist()
-    return lengths
 
 
 def distinct(rows: Iterable[Answered]) -> list[Answered]:

@@ -9,7 +9,8 @@ from scipy import stats
 from torch.optim import AdamW
 
 from qpriv.errors import ConfigError
-from qpriv.models.features import FeatureSizes
+from qpriv.models.encoder_record import read_encoders
+from qpriv.models.registry import Backbone
 from qpriv.paradigms.recipe import Schedule
 from qpriv.pruning.threshold import DynamicThresholdPredictor
 from qpriv.result import Result, append_results
@@ -68,23 +69,23 @@ class PredictorModule(TrainedOnly):
             append_results(self.run_folder / "results.jsonl", results)
 
 
-def load_predictor(folder: str, sizes: FeatureSizes) -> DynamicThresholdPredictor:
-    """Return the predictor an earlier stage exported.
+def load_predictor(folder: str, names: Backbone) -> DynamicThresholdPredictor:
+    """Return the predictor an earlier stage exported, to be trained further on its backbone.
 
     Raises:
-        ConfigError: If it was made for another backbone.
-        ModelError: If the folder holds no predictor.
+        ConfigError: If the features of this backbone have other widths.
+        ModelError: If it was trained on other encoders, or the folder holds no predictor.
     """
+    encoders, sizes = read_encoders(names)
     predictor = DynamicThresholdPredictor.from_pretrained(folder)
-    config = predictor.config
-    own = FeatureSizes(
-        config.patch_dim, config.pooled_dim, config.question_dim, config.sensitivity_dim
-    )
+    own = predictor.config.sizes
     if own != sizes:
         raise ConfigError(
             f"{folder} was made for another backbone: {own}, here {sizes}",
             remedy="train it on this backbone",
         )
+    predictor.check_encoders(encoders)
+    predictor.encoders = encoders
     return predictor
 
 

@@ -17,6 +17,7 @@ from qpriv.models.fingerprint import fingerprint
 from qpriv.models.loading import DTYPES, DType
 from qpriv.models.precision import computed_in, new_tensors
 from qpriv.models.preprocessing import Preprocessor
+from qpriv.models.registry import resolve_backbone
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
 from qpriv.paradigms.recipe import Schedule
@@ -114,10 +115,10 @@ class RatioModule(PredictorModule):
         """Load the frozen model and the predictor, once."""
         if hasattr(self, "model"):
             return
+        self.predictor = load_predictor(self._source, resolve_backbone(self._backbone))
         model = VisionLanguageModel.from_pretrained(
             self._backbone, prompt=self._prompt, dtype=self._weights_in
         )
-        self.predictor = load_predictor(self._source, model.feature_sizes)
         self.choose_trained()
         self._frozen = {
             "backbone": base_fingerprint(model),

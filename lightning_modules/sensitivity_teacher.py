@@ -9,7 +9,9 @@ from torch import Tensor
 
 from qpriv.metrics.membership import area_under_curve
 from qpriv.models.bag_batch import BagBatch, BagEncoder, BagPreprocessor
+from qpriv.models.encoder_record import read_encoders
 from qpriv.models.precision import new_tensors
+from qpriv.models.registry import resolve_backbone
 from qpriv.paradigms.recipe import Schedule
 from qpriv.pruning.sensitivity import BagPooling, bag_logits, bag_loss
 from qpriv.pruning.threshold import DynamicThresholdPredictor, PredictorConfig
@@ -69,6 +71,8 @@ class SensitivityTeacher(PredictorModule):
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             self.predictor = DynamicThresholdPredictor(PredictorConfig.scaled(self.encoder.sizes))
+        names = resolve_backbone(self._backbone, None, self._sensitivity_encoder)
+        self.predictor.encoders, _ = read_encoders(names)
         self.predictor.requires_grad_(False)
         self.predictor.sensitivity_head.requires_grad_(True)
 

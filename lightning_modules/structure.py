@@ -8,9 +8,10 @@ import torch
 from qpriv.boundary import Channel
 from qpriv.errors import ConfigError
 from qpriv.models.clip_projections import EMBEDDINGS, check_projections
+from qpriv.models.encoder_record import read_encoders
 from qpriv.models.features import FEATURES
 from qpriv.models.loading import patch_grid, read_config
-from qpriv.models.registry import locate, resolve_backbone
+from qpriv.models.registry import Backbone, locate, resolve_backbone
 from qpriv.paradigms import Paradigm
 from qpriv.pruning.policy import PruningPolicy
 
@@ -87,8 +88,19 @@ def check_policy(policy: PruningPolicy, shape: Shape) -> None:
     Raises:
         ConfigError: If its ``k_min`` exceeds the patches, or it has a stage beyond the layers.
     """
-    policy.counts((0.0,), shape.patches)
+    policy.counts((1.0,), shape.patches)
     policy.check_depth(shape.layers)
+
+
+def check_encoders(policy: PruningPolicy, names: Backbone, shape: Shape) -> None:
+    """Check a policy against the encoders of a backbone, whose files alone are read.
+
+    Raises:
+        ModelError: If a predictor was trained on another backbone.
+    """
+    record, sizes = read_encoders(names)
+    policy.check(sizes, shape.patches)
+    policy.check_encoders(record)
 
 
 def check_split(policy: PruningPolicy, channel: Channel, dtype: torch.dtype) -> None:

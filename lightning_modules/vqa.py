@@ -14,13 +14,16 @@ from torch.optim.lr_scheduler import LRScheduler
 from qpriv.boundary import Channel
 from qpriv.datasets.sample import AnswerRule
 from qpriv.datasets.sampler import ResumableLoader
+from qpriv.defences import Defence, NoDefence
 from qpriv.errors import CheckpointError
 from qpriv.models.batch import VQABatch
 from qpriv.models.cache import FeatureCache
+from qpriv.models.encoder_record import is_local
 from qpriv.models.loading import DTYPES, DType
 from qpriv.models.precision import new_tensors
 from qpriv.models.preprocessing import DEFAULT_PROMPT
 from qpriv.models.quantization import Quantization
+from qpriv.models.registry import resolve_backbone
 from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms import Centralized, Paradigm
 from qpriv.paradigms import Run as FineTune
@@ -33,7 +36,14 @@ from qpriv.pruning.policy import NoPruning, PruningPolicy
 from .base import base_fingerprint, members
 from .evaluation import EvaluatedVQA
 from .precision import TrainerScaling, check_precision, weights_under
-from .structure import check_needs, check_policy, check_split, choose_cuts, read_shape
+from .structure import (
+    check_encoders,
+    check_needs,
+    check_policy,
+    check_split,
+    choose_cuts,
+    read_shape,
+)
 
 _PARADIGM = "qpriv_paradigm"
 _PLANNED = "qpriv_planned_passes"
@@ -57,6 +67,7 @@ class VQAModule(EvaluatedVQA):
             and the projector stay whole.
         policy: What is kept of the image; null keeps everything.
         paradigm: Who owns which layers and data; null is one trainer that owns all.
+        defence: What the parties do to what crosses between them; null is nothing.
         cuts: Decoder layers before which activations are taken to leave their owner, where the
             paradigm has no cuts of its own; null is the middle.
         rank: Rank of the LoRA matrices.
@@ -89,6 +100,7 @@ class VQAModule(EvaluatedVQA):
         quantization: Quantization = "none",
         policy: PruningPolicy | None = None,
         paradigm: Paradigm | None = None,
+        defence: Defence | None = None,
         cuts: tuple[int, ...] | None = None,
         rank: int = 32,
         alpha: float = 64.0,
@@ -106,7 +118,7 @@ class VQAModule(EvaluatedVQA):
         seed: int | None = None,
     ) -> None:
         super().__init__(answer_rule, max_new_tokens, seed)
-        self.save_hyperparameters(ignore=["policy", "paradigm"])
+        self.save_hyperparameters(ignore=["policy", "paradigm", "defence"])
         # the paradigm says who steps when; a step splits its batch into micro-batches
         self.automatic_optimization = False
         self._recipe = LoraRecipe(
@@ -138,8 +150,15 @@ class VQAModule(EvaluatedVQA):
         self.policy: PruningPolicy = policy or NoPruning()
         check_policy(self.policy, shape)
         check_needs(self.policy, backbone, text_encoder)
+        names = resolve_backbone(backbone, text_encoder, sensitivity_encoder)
+        self._check_encoders = partial(check_encoders, self.policy, names, shape)
+        if is_local(names):
+            self._check_encoders()
         self.paradigm: Paradigm = paradigm or Centralized()
         self.cuts: tuple[int, ...] = choose_cuts(self.paradigm, cuts, shape)
+        if defence is not None and not isinstance(defence, NoDefence):
+            self.paradigm.defend(defence)
+        self.guards = self.paradigm.guards
         self.channel: Channel = self.paradigm.channel(self.cuts)
         check_split(self.policy, self.channel, DTYPES[dtype])
 
@@ -155,6 +174,9 @@ class VQAModule(EvaluatedVQA):
         check_split(self.policy, self.channel, weights_under(self.trainer, loaded))
         check_device(self._recipe.algorithm, self.trainer.strategy.root_device)
         self.paradigm.check_processes(self.trainer.world_size)
+        if stage == "fit":
+            batch_size = self._of_data("batch_size", self._recipe.batch_size)
+            self.paradigm.check_passes(batch_size, self._recipe.micro_batch_size)
         if stage == "fit" and self.paradigm.num_clients > 1:
             self.paradigm.share_out(members(self.trainer), self.seed)
 
@@ -163,6 +185,8 @@ class VQAModule(EvaluatedVQA):
         """Load the model and add the adapters, once."""
         if hasattr(self, "model"):
             return
+        # of a hub id the files are here only now
+        self._check_encoders()
         # quantised weights are made where they stay: the trainer moves the module only later
         place = self.trainer.strategy.root_device if self._trainer else self.device
         self.model = self._load(device=str(place))
@@ -239,20 +263,29 @@ class VQAModule(EvaluatedVQA):
         """Keep what was trained, and where the parties stand."""
         super().on_save_checkpoint(checkpoint)
         checkpoint[_PLANNED] = self._passes
-        checkpoint[_PARADIGM] = {"label": self.paradigm.label, **self.paradigm.state()}
+        named = {"label": self.paradigm.name, "defence": self.channel.defence_label}
+        checkpoint[_PARADIGM] = {**named, **self.paradigm.state()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse a checkpoint that belongs to something else.
 
         Raises:
-            CheckpointError: If base model, paradigm, or a name or shape differ.
+            CheckpointError: If base model, paradigm, or a name or shape differ, or a fit would
+                go on under another defence.
         """
         state = checkpoint.get(_PARADIGM, {})
-        if state.get("label") != self.paradigm.label:
+        if state.get("label") != self.paradigm.name:
             raise CheckpointError(
-                f"it was trained as {state.get('label')}, this is {self.paradigm.label}",
+                f"it was trained as {state.get('label')}, this is {self.paradigm.name}",
                 where="--ckpt_path",
                 remedy="give the paradigm it was trained with",
+            )
+        trained, own = state.get("defence", "none"), self.channel.defence_label
+        if self.trainer.state.fn == "fit" and trained != own:
+            raise CheckpointError(
+                f"it was trained with the defence {trained}, this is {own}",
+                where="--ckpt_path",
+                remedy="go on with the defence it was trained with",
             )
         super().on_load_checkpoint(checkpoint)
         self._passes = checkpoint.get(_PLANNED)
@@ -264,8 +297,12 @@ class VQAModule(EvaluatedVQA):
         return {"backbone": self._frozen + format_}
 
     def export(self, folder: Path) -> None:
-        """Write the adapter as a PEFT folder, ``adapter``; those of parties in a folder each."""
+        """Write the adapter as a PEFT folder, ``adapter``; those of parties in a folder each.
+
+        What a defence has trained is written beside them, ``defence.safetensors``.
+        """
         export_adapters(self.model, self.paradigm.adapters(), folder / "adapter")
+        self.guards.export(folder / "defence.safetensors")
 
     def how_to_load(self, folder: Path) -> str:
         """Return what to type to use the adapter without this package."""

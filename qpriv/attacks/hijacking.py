@@ -20,6 +20,7 @@ from qpriv.boundary import RandomKey, StageContext, Stages, Transcript
 from qpriv.datasets.sample import VQASample
 from qpriv.paradigms.adapter import fresh_adapter
 from qpriv.paradigms.clipping import scale_gradients, square_norm
+from qpriv.paradigms.guards import OwnGradient
 from qpriv.paradigms.seeding import preserved_random
 
 from .detector import SplitGuard, with_random_answers
@@ -166,12 +167,20 @@ class HijackedClient:
         self.optimizer.zero_grad()
         hijacked = victim.channel.tapped(server.cut, Stages(encode_gradient=server.hijack))
         key = RandomKey(self.seed, server.attack.steps_done)
-        with hijacked.record(victim.model, key=key) as server.transcript:
-            torch.autograd.backward(victim.model(inputs).loss)
+        own = OwnGradient(self.trained, victim.recipe.clip)
+        with hijacked.open(
+            victim.model, gradients=True, store=True, key=key, mode="train", terms=True
+        ) as opened:
+            server.transcript = opened.transcript
+            own.watch(opened)
+            loss = victim.model(inputs).loss
+            own.take(share=1.0)
+            torch.autograd.backward(loss)
         if self.guard is not None:
             self.guard.observe(self._own_gradient(), fake=fake)
         if not fake:
             scale_gradients(self.trained, square_norm(self.trained), victim.recipe.clip)
+            own.add()
             self.optimizer.step()
 
     def _own_gradient(self) -> Tensor:

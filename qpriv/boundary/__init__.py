@@ -2,20 +2,25 @@
 
 from .channel import Channel, Cut, stopped
 from .codecs import Codec, CodecName, make_codec
+from .defence import EVERYWHERE, Defence, Part, Requirements
 from .stages import RandomKey, Remaining, Site, Stage, StageContext, Stages
 from .traffic import Traffic
 from .transcript import Direction, Kind, Message, Span, Transcript
 
 __all__ = (
+    "EVERYWHERE",
     "Channel",
     "Codec",
     "CodecName",
     "Cut",
+    "Defence",
     "Direction",
     "Kind",
     "Message",
+    "Part",
     "RandomKey",
     "Remaining",
+    "Requirements",
     "Site",
     "Span",
     "Stage",

@@ -14,9 +14,10 @@ from qpriv.models.prepared import PreparedInputs
 from qpriv.models.vision_language import VisionLanguageModel
 
 from .codecs import Codec, native
-from .crossing import Crossing, StoppedAtCut
+from .crossing import Arrived, Crossing, StoppedAtCut
+from .defence import Defence
 from .padding import check_bucket, filled
-from .stages import Protection, RandomKey, Site, Stages
+from .stages import RandomKey, Site, Stages
 from .transcript import Direction, Transcript
 
 
@@ -44,6 +45,18 @@ class Open:
 
     transcript: Transcript
     crossings: tuple[Crossing, ...]
+
+    @property
+    def arrived(self) -> Arrived:
+        """Return what has come behind the cut that stopped the model.
+
+        Raises:
+            RuntimeError: If nothing has.
+        """
+        for crossing in self.crossings:
+            if crossing.arrived is not None:
+                return crossing.arrived
+        raise RuntimeError("nothing has come to a cut that stops the model")
 
     def take_terms(self) -> list[Tensor]:
         """Return the terms for the client's own gradient since the last call."""
@@ -82,7 +95,7 @@ class Channel:
     layers: tuple[int, ...]
     codec: Codec | None = None
     bucket: int = 1
-    defence: Protection | None = None
+    defence: Defence | None = None
     labels_cross: bool = True
     paradigm: str = "centralized"
     hypothetical: bool = False
@@ -172,6 +185,8 @@ class Channel:
         key: RandomKey | None = None,
         mode: Mode | None = None,
         stop: int | None = None,
+        terms: bool = False,
+        instead: Arrived | None = None,
     ) -> Iterator[Open]:
         """Let a model compute across the cuts; what crosses is counted.
 
@@ -183,6 +198,10 @@ class Channel:
                 one the next.
             mode: What the passes are for; None is what the model says.
             stop: Cut behind which no layer runs: `StoppedAtCut` is raised there.
+            terms: Ask the defence for the terms of the client's own gradient; see
+                `Open.take_terms`.
+            instead: What arrives behind the first cut in place of what would cross it now: it has
+                crossed, and was counted, in an earlier pass that stopped there.
 
         Raises:
             ConfigError: If the model has no such layer, or the channel no such cut.
@@ -205,6 +224,8 @@ class Channel:
                 key=key,
                 mode=mode,
                 stops=cut.layer == stop,
+                asks=terms,
+                instead=instead if cut.layer == self.layers[0] else None,
             )
             for cut in self.cuts
         )
@@ -274,7 +295,8 @@ class Channel:
 
     def token_bytes(self, width: int, dtype: torch.dtype) -> int:
         """Return the size of one token that crosses; see `message_bytes`."""
-        crossing = width if self.defence is None else self.defence.width(width)
+        own = self.defence
+        crossing = width if own is None else own.crossing_width(width, "train")
         return (self.codec or native(dtype)).token_bytes(crossing)
 
     def _require(self, layer: int) -> None:

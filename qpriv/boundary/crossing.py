@@ -15,17 +15,17 @@ from qpriv.models.layer_inputs import layer_inputs
 from qpriv.models.vision_language import VisionLanguageModel
 
 from .codecs import Codec, native, squared_error
+from .defence import Defence
 from .padding import filled, padding_cost
 from .parties import TokenLayout
 from .stages import (
-    Protection,
     RandomKey,
     Site,
     StageContext,
     Stages,
     encoded,
     passed,
-    sample_keys,
+    places_by_sample,
 )
 from .transcript import Direction, Kind, Span, Transcript
 
@@ -45,6 +45,21 @@ class _Layout:
         side = "right" if bool(self.real[:, 0].all()) else "left"
         positions = None if self.positions is None else self.positions[self.real]
         return TokenLayout(self.real.sum(dim=1), side, positions)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What has come to the far end of a cut.
+
+    Args:
+        rows: Tokens behind ``decode``, one sample after another, ``[sum T_i, d]``.
+        context: What the parties know of them.
+        places: Which of the rows that came to the cut they are; None for all of them.
+    """
+
+    rows: Tensor
+    context: StageContext
+    places: Tensor | None
 
 
 class StoppedAtCut(Exception):
@@ -75,6 +90,8 @@ class Crossing:
         key: What random numbers of the first pass depend on; each pass is a micro-batch further.
         mode: What the passes are for; None is what the model says.
         stops: Raise `StoppedAtCut` in place of the layers behind the cut.
+        asks: Ask the defence for terms of the client's own gradient.
+        instead: What arrives in place of what would cross now: it has crossed already.
     """
 
     def __init__(
@@ -86,16 +103,20 @@ class Crossing:
         gradients: bool,
         codec: Codec | None,
         bucket: int,
-        defence: Protection | None,
+        defence: Defence | None,
         tap: Stages,
         key: RandomKey,
         mode: Mode | None,
         stops: bool,
+        asks: bool = False,
+        instead: Arrived | None = None,
     ) -> None:
         self.model, self.site, self.transcript = model, site, transcript
         self.gradients, self.codec, self.bucket = gradients, codec, bucket
         self.defence, self.tap, self.key, self.mode = defence, tap, key, mode
-        self.stops = stops
+        self.stops, self.asks, self.instead = stops, asks, instead
+        self.arrived: Arrived | None = None
+        """What has come behind a cut that stops the model."""
         self.terms: list[Tensor] = []
         """Terms for the client's own gradient, of the passes since they were last taken."""
         self._passes, self._token = 0, 0
@@ -140,7 +161,9 @@ class Crossing:
         hidden: Tensor = args[0] if args else kwargs["hidden_states"]
         layout = self._layout_here()
         lossless = self.codec is None or self.codec.keeps(hidden.dtype)
-        if self.defence is None and not self.tap and lossless:
+        if self.instead is not None:
+            received, told = self._receive(self.instead, layout, kwargs.get("cache"))
+        elif self.defence is None and not self.tap and lossless:
             self._look(hidden, layout)
             received, told = hidden, None
         else:
@@ -183,19 +206,37 @@ class Crossing:
         self._watch_gradient(sent, context, stages)
         decoders = [each.decode for each in reversed(stages)]
         received = passed(decoders, received, context.of("decode"))
-        if places is None:
-            padded = received.new_zeros((*real.shape, received.shape[-1]))
-            padded = padded.index_put((real,), received)
+        arrived = Arrived(received, context, places)
+        if self.stops:
+            self.arrived = arrived
+        return self._lay_out(arrived, real, cache)
+
+    def _receive(
+        self, arrived: Arrived, layout: _Layout, cache: DynamicCache | None
+    ) -> tuple[Tensor, dict[str, Any] | None]:
+        """Return what the layers behind the cut compute with of what has crossed before."""
+        real = layout.real.to(arrived.rows.device)
+        if arrived.places is not None:
+            self._note_withdrawal(arrived.places, arrived.context, real)
+        return self._lay_out(arrived, real, cache)
+
+    def _lay_out(
+        self, arrived: Arrived, real: Tensor, cache: DynamicCache | None
+    ) -> tuple[Tensor, dict[str, Any] | None]:
+        rows, context = arrived.rows, arrived.context
+        if arrived.places is None:
+            padded = rows.new_zeros((*real.shape, rows.shape[-1]))
+            padded = padded.index_put((real,), rows)
             return padded, self._behind.go_on(padded, cache)
-        padded = context.layout.unpack(received)
+        padded = context.layout.unpack(rows)
         return padded, self._behind.begin(padded, context.layout, cache)
 
     def _add_term(self, crossed: Tensor, context: StageContext) -> bool:
         """Ask the defence for a term where a client sends in training; return whether it has one."""
-        sends = self.site.direction is Direction.UP and context.mode == "train"
-        if self.defence is None or not sends or not torch.is_grad_enabled():
+        own, sends = self.defence, self.site.direction is Direction.UP
+        if own is None or not self.asks or not sends or context.mode != "train":
             return False
-        term = self.defence.loss(crossed, context)
+        term = own.loss(crossed, context) if "train" in own.active_in else None
         self.terms += [] if term is None else [term]
         return term is not None
 
@@ -239,17 +280,15 @@ class Crossing:
 
     def _context(self, layout: _Layout) -> StageContext:
         current = self.model.under_way
-        keys, groups = sample_keys(() if current is None else current.samples, len(layout.spans))
-        return StageContext(
+        context = StageContext(
             site=self.site,
             layout=layout.packed,
             spans=layout.spans,
-            keys=keys,
-            groups=groups,
             mode=self._mode(),
             token=self._token,
             key=self.key.micro(self._passes - 1),
         )
+        return context if current is None else context.about(current.inputs)
 
     def _layout_here(self) -> _Layout:
         """Return the layout at this depth, where others may have dropped tokens before."""
@@ -264,10 +303,7 @@ class Crossing:
         current = self.model.under_way
         if current is None:
             raise RuntimeError("rows are withdrawn, and nobody has said of which samples")
-        counts = real.sum(dim=1)
-        starts = (counts.cumsum(dim=0) - counts).tolist()
-        rows = torch.split(places, context.lengths)
-        current.keep([row - start for row, start in zip(rows, starts, strict=True)])
+        current.keep(places_by_sample(places, real.sum(dim=1), context))
 
     def _left_of_client(self, context: StageContext) -> tuple[Tensor, ...]:
         """Return which of the client's tokens are at the cut; nothing where all of them are."""
@@ -410,10 +446,25 @@ def _read_layout(kwargs: Mapping[str, Any], image_token: int) -> _Layout:
     tokens: Tensor = kwargs["input_ids"]
     width = tokens.shape[1]
     mask = kwargs.get("attention_mask")
-    prefill = mask is None or mask.shape[1] == width
+    # a row that fills its batch is generated without a mask: the cache tells, not the mask
+    cache = kwargs.get("cache")
+    prefill = cache is None or cache.get_seq_length() == 0
     real = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask[:, -width:].bool()
-    spans = [_image_span(row[keep] == image_token) for row, keep in zip(tokens, real, strict=True)]
-    return _Layout(real, tuple(spans), _gapped_positions(kwargs.get("position_ids"), real), prefill)
+    spans = image_spans(tokens, real, image_token)
+    return _Layout(real, spans, _gapped_positions(kwargs.get("position_ids"), real), prefill)
+
+
+def image_spans(tokens: Tensor, real: Tensor, image_token: int) -> tuple[Span, ...]:
+    """Return where the image lies among the real tokens of each row; (0, 0) where there is none.
+
+    Args:
+        tokens: Token ids, ``[B, S]``.
+        real: Which of them are no padding, ``[B, S]`` bool.
+        image_token: The id that stands for a visual token.
+    """
+    return tuple(
+        _image_span(row[keep] == image_token) for row, keep in zip(tokens, real, strict=True)
+    )
 
 
 def _image_span(is_image: Tensor) -> Span:

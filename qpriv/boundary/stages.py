@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qpriv.datasets.sample import VQASample
 from qpriv.models.forward_pass import Mode
+from qpriv.models.prepared import PreparedInputs
 
 from .parties import TokenLayout
 from .transcript import Direction, Span
@@ -77,6 +77,10 @@ class StageContext:
         spans: For each sample where its image tokens lie; empty at a server.
         keys: Key of each sample; empty at a server.
         groups: Image (or patient) of each sample; empty at a server.
+        pixels: The client's own pictures, ``[B, 3, H, W]`` as CLIP is given them; None at a
+            server, and where rows are beams of samples.
+        patches: Which patch of its picture each image token of a sample stands for, ``[k_i]``,
+            -1 for a merged one; empty where ``pixels`` is None, and where activations come down.
         mode: What the pass is for.
         token: 0 for whole sequences, n for the n-th single token of a generation.
         key: What random numbers depend on in training.
@@ -88,6 +92,8 @@ class StageContext:
     spans: tuple[Span, ...] = ()
     keys: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    pixels: Tensor | None = None
+    patches: tuple[Tensor, ...] = ()
     mode: Mode = "train"
     token: int = 0
     key: RandomKey = field(default_factory=RandomKey)
@@ -143,12 +149,32 @@ class StageContext:
             ]
         )
 
+    def about(self, inputs: PreparedInputs) -> "StageContext":
+        """Return the context with what the client knows of its samples.
+
+        Args:
+            inputs: What passes; each sample has one row, or one for each beam.
+        """
+        beams = len(self.layout.lengths) // len(inputs)
+        samples = [sample for sample in inputs.batch.samples for _ in range(beams)]
+        known = replace(
+            self,
+            keys=tuple(sample.key for sample in samples),
+            groups=tuple(f"{sample.dataset}/{sample.group_id}" for sample in samples),
+        )
+        if beams > 1 or self.token:
+            return known
+        # behind the first cut some may have been withdrawn: nobody knows there which are left
+        first = self.site.direction is Direction.UP
+        patches = inputs.patches(self.site.cut) if first else ()
+        return replace(known, pixels=inputs.batch.pixel_values, patches=patches)
+
     def of(self, part: Part) -> "StageContext":
         """Return the context of a stage: with the samples where the client runs it."""
         sends = part in ("encode", "decode_gradient")
         if sends == (self.site.direction is Direction.UP):
             return replace(self, part=part)
-        return replace(self, part=part, spans=(), keys=(), groups=())
+        return replace(self, part=part, spans=(), keys=(), groups=(), pixels=None, patches=())
 
     def left(self, places: Tensor) -> "StageContext":
         """Return the context of some of the rows.
@@ -176,6 +202,10 @@ class StageContext:
             (before(start + first) - before(start), before(start + last) - before(start))
             for start, (first, last) in zip(starts, self.spans, strict=False)
         )
+        patches = tuple(
+            own[chosen[start + first : start + last].to(own.device)]
+            for own, start, (first, last) in zip(self.patches, starts, self.spans, strict=False)
+        )
         lengths = [before(end) - before(start) for start, end in zip(starts, ends, strict=True)]
         positions = self.layout.positions
         layout = TokenLayout(
@@ -183,7 +213,7 @@ class StageContext:
             self.layout.side,
             None if positions is None else positions[places],
         )
-        return replace(self, layout=layout, spans=spans)
+        return replace(self, layout=layout, spans=spans, patches=patches)
 
     def _numbers(self) -> tuple[int, ...]:
         key = self.key
@@ -284,16 +314,17 @@ def passed(
     return rows
 
 
-def sample_keys(samples: Sequence[VQASample], rows: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return keys and groups of the samples that some rows of a batch belong to.
+def places_by_sample(places: Tensor, before: Tensor, after: StageContext) -> list[Tensor]:
+    """Return for each sample which of its tokens are left.
 
     Args:
-        samples: The samples.
-        rows: Rows of the batch: as many, or a multiple where each sample is searched by beams.
+        places: Which of all rows are left, ``[m]``.
+        before: Tokens of each sample before, ``[B]``.
+        after: What is known of those that are left.
     """
-    beams = rows // max(1, len(samples))
-    repeated = [sample for sample in samples for _ in range(beams)]
-    return tuple(s.key for s in repeated), tuple(f"{s.dataset}/{s.group_id}" for s in repeated)
+    starts = (before.cumsum(dim=0) - before).tolist()
+    rows = torch.split(places, after.lengths)
+    return [row - start for row, start in zip(rows, starts, strict=True)]
 
 
 def _as_many(rows: Tensor, context: StageContext, part: Part) -> Tensor:
@@ -314,34 +345,3 @@ def _drawn(rows: Tensor, generator: torch.Generator) -> Tensor:
 def _words(text: str) -> tuple[int, ...]:
     digest = hashlib.sha256(text.encode()).digest()
     return tuple(int.from_bytes(digest[start : start + 4], "big") for start in range(0, 16, 4))
-
-
-class Protection(Protocol):
-    """What a channel needs of a defence; see `qpriv.defences.defence.Defence`."""
-
-    @property
-    def label(self) -> str:
-        """Return the name with all settings."""
-        ...
-
-    @property
-    def active_in(self) -> frozenset[Mode]:
-        """Return in which passes its stages run."""
-        ...
-
-    @property
-    def withdraws(self) -> bool:
-        """Return whether fewer rows may cross than come to the cut."""
-        ...
-
-    def stages(self, site: Site) -> Stages:
-        """Return what it does at a cut."""
-        ...
-
-    def loss(self, crossed: Tensor, context: StageContext) -> Tensor | None:
-        """Return a term for the client's own gradient, or None."""
-        ...
-
-    def width(self, hidden: int) -> int:
-        """Return the width of what crosses of tokens of width ``hidden``."""
-        ...

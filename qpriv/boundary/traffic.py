@@ -95,12 +95,13 @@ class Traffic:
     def add(self, transcript: Transcript, samples: int) -> None:
         """Add what a transcript counted for a number of samples."""
         self.samples += samples
+        # plain words: a checkpoint that holds an enum's member cannot be read again
         for message in transcript.messages:
             self._bytes[f"{message.kind}/{message.direction}"] += message.num_bytes
-            self._filler[message.direction] += message.filler
+            self._filler[str(message.direction)] += message.filler
             if message.distortion is not None:
-                self._lost[message.kind] += message.distortion[0]
-                self._sent[message.kind] += message.distortion[1]
+                self._lost[str(message.kind)] += message.distortion[0]
+                self._sent[str(message.kind)] += message.distortion[1]
 
     def num_bytes(self, *, kind: Kind | None = None, direction: Direction | None = None) -> int:
         """Return the bytes of one kind or direction, or of all."""

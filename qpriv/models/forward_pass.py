@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from qpriv.datasets.sample import VQASample
+from .prepared import PreparedInputs
 
 Mode = Literal["train", "evaluate", "generate"]
 """What a pass is for: a training step, the scores of gold answers, or answers."""
@@ -20,12 +20,12 @@ class ForwardPass:
     layout there. It lasts as long as the call, through all tokens of a generation.
 
     Args:
-        samples: The samples of the batch.
+        inputs: The batch as the decoder reads it.
         mode: What the pass is for.
         kept: For each row which of its real tokens are left, ``[T_i]`` ascending; None is all.
     """
 
-    samples: Sequence[VQASample]
+    inputs: PreparedInputs
     mode: Mode
     kept: tuple[Tensor, ...] | None = None
 

@@ -25,6 +25,7 @@ class AnswerScores:
         first_entropy: ``-sum_v p(v | x) log p(v | x)``, in nats; needs no gold answer.
         correct: Whether ``a_i`` is the likeliest token at every position. This holds exactly if
             greedy decoding writes the gold answer and stops. bool.
+        kept: For each row which of its tokens were not withdrawn at a cut; None is all of them.
     """
 
     log_prob: Tensor
@@ -34,6 +35,7 @@ class AnswerScores:
     first_confidence: Tensor
     first_entropy: Tensor
     correct: Tensor
+    kept: tuple[Tensor, ...] | None = None
 
 
 def score_answers(hidden: Tensor, labels: Tensor, head: nn.Module) -> AnswerScores:

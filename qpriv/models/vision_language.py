@@ -7,7 +7,7 @@ call with ``pixel_values``.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -206,7 +206,7 @@ class VisionLanguageModel(EncodingLlava):
         inputs = self.prepare(batch, features, decision, positions)
         path = inputs.answered
         with (
-            self._pass(inputs.batch, "train" if self.training else "evaluate") as current,
+            self._pass(inputs, "train" if self.training else "evaluate") as current,
             self.following(path),
         ):
             logits = self.llava(
@@ -245,7 +245,7 @@ class VisionLanguageModel(EncodingLlava):
         prompt = inputs.prompt.start
         with (
             evaluating(self),
-            self._pass(inputs.batch, "generate"),
+            self._pass(inputs, "generate"),
             self.following(inputs.prompt),
         ):
             ids = self.llava.generate(
@@ -278,7 +278,7 @@ class VisionLanguageModel(EncodingLlava):
         path = inputs.answered
         with (
             evaluating(self),
-            self._pass(inputs.batch, "evaluate") as current,
+            self._pass(inputs, "evaluate") as current,
             self.following(path),
         ):
             hidden = self.stock.model(
@@ -286,12 +286,13 @@ class VisionLanguageModel(EncodingLlava):
                 mm_encoder_outputs=inputs.image_outputs,
                 use_cache=False,
             ).last_hidden_state
-            return score_answers(hidden, path.end.only(current.kept).labels, self.lm_head)
+            labels = path.end.only(current.kept).labels
+            return replace(score_answers(hidden, labels, self.lm_head), kept=current.kept)
 
     @contextmanager
-    def _pass(self, batch: VQABatch, mode: Mode) -> Iterator[ForwardPass]:
+    def _pass(self, inputs: PreparedInputs, mode: Mode) -> Iterator[ForwardPass]:
         """Tell whoever sits in the decoder what is computed meanwhile."""
-        before, self.under_way = self.under_way, ForwardPass(batch.samples, mode)
+        before, self.under_way = self.under_way, ForwardPass(inputs, mode)
         try:
             yield self.under_way
         finally:

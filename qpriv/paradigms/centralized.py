@@ -59,7 +59,7 @@ def accumulate_gradients(
     micro_batch_size: int | None = None,
     backward: Callable[[Tensor], None] = torch.Tensor.backward,
     normaliser: float | None = None,
-    observe: Callable[[LanguageOutput], None] | None = None,
+    observe: Callable[[LanguageOutput, float], None] | None = None,
     cut: int = 0,
 ) -> StepReport:
     """Add the gradient of a batch's loss to the parameters, a micro-batch at a time.
@@ -75,7 +75,8 @@ def accumulate_gradients(
         micro_batch_size: Samples of one pass; None is the whole batch.
         backward: Runs the backward pass of a loss.
         normaliser: What sums of token losses are divided by; None is the batch's answer tokens.
-        observe: Shown what the model made of every micro-batch, before its backward pass.
+        observe: Shown what the model made of every micro-batch, and its share of the samples,
+            before its backward pass.
         cut: Layer before which visual tokens are counted.
     """
     tokens = answer_tokens(batch)
@@ -86,7 +87,7 @@ def accumulate_gradients(
         share = answer_tokens(part) / (tokens if normaliser is None else normaliser)
         output: LanguageOutput = model(part, features, decision)
         if observe is not None:
-            observe(output)
+            observe(output, len(part) / len(batch))
         part_loss = output.loss * share
         backward(part_loss)
         loss += float(part_loss.detach())

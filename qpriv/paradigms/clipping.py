@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from math import fsum, sqrt
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from qpriv.models.precision import widened
 
@@ -27,11 +27,25 @@ def square_norm(parameters: Iterable[nn.Parameter], scale: float = 1.0) -> float
     >>> square_norm([weight, nn.Parameter(torch.zeros(1))])
     25.0
     """
-    gradients = [widened(each.grad) for each in parameters if each.grad is not None]
+    return sum_of_squares(p.grad for p in parameters if p.grad is not None) / scale**2
+
+
+def sum_of_squares(tensors: Iterable[Tensor]) -> float:
+    """Return the sum of squares of all numbers of some tensors; 0 where there is none."""
+    gradients = [widened(each) for each in tensors]
     if not gradients:
         return 0.0
     norms = torch.stack([norm.double() for norm in torch._foreach_norm(gradients)])
-    return fsum(norms.square().tolist()) / scale**2
+    return fsum(norms.square().tolist())
+
+
+def clip_factor(total: float, clip: float) -> float:
+    """Return what scales gradients with a sum of squares ``total`` to a norm of at most ``clip``.
+
+    >>> clip_factor(0.25, 1.0), round(clip_factor(4.0, 1.0), 6)
+    (1.0, 0.5)
+    """
+    return min(1.0, clip / (sqrt(total) + _EPSILON))
 
 
 def scale_gradients(parameters: Iterable[nn.Parameter], total: float, clip: float) -> None:
@@ -42,8 +56,8 @@ def scale_gradients(parameters: Iterable[nn.Parameter], total: float, clip: floa
         total: Sum of squares of the gradients of all parties.
         clip: The largest norm.
     """
-    factor = clip / (sqrt(total) + _EPSILON)
-    if factor >= 1:
+    factor = clip_factor(total, clip)
+    if factor == 1:
         return
     for parameter in parameters:
         if parameter.grad is not None:

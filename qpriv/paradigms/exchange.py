@@ -23,14 +23,18 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from qpriv.boundary import Direction, RandomKey, Site, StageContext
 from qpriv.boundary.codecs import Codec
 from qpriv.boundary.padding import filled, strip_rows
 from qpriv.boundary.parties import Segment, Tail, TokenLayout, unpack_labels
+from qpriv.boundary.stages import passed
+from qpriv.models.forward_pass import Mode
 from qpriv.models.sequences import IGNORED
 from qpriv.transport.errors import TransportError
 from qpriv.transport.packet import Answers, Packet, Verb, scalar
 
 from .clipping import square_norm
+from .guards import Guards
 from .party import Party
 from .recipe import LoraRecipe
 
@@ -55,11 +59,13 @@ class Generation:
         cache: Keys and values of the server's layers.
         mask: 1 where a row holds a token, ``[B, S]``.
         position: Position of each row's last token, ``[B]``.
+        token: How many tokens have come since the prompt.
     """
 
     cache: DynamicCache
     mask: Tensor
     position: Tensor
+    token: int = 0
 
 
 class Server(Party, ABC):
@@ -71,6 +77,8 @@ class Server(Party, ABC):
         steps: Optimiser steps of the whole run.
         codec: How activations and gradients are written; None as they are computed.
         bucket: Messages are filled to a multiple of so many tokens a sample.
+        guards: The defence at the cuts.
+        seed: Seed of what the server's own stages draw.
     """
 
     def __init__(
@@ -80,10 +88,16 @@ class Server(Party, ABC):
         steps: int,
         codec: Codec | None = None,
         bucket: int = 1,
+        guards: Guards | None = None,
+        seed: int = 0,
     ) -> None:
-        super().__init__(recipe, steps, segment, codec=codec, bucket=bucket)
-        self.segment = segment
+        super().__init__(recipe, steps, segment, codec=codec, bucket=bucket, guards=guards)
+        self.segment, self.seed = segment, seed
+        self.client = 0
+        """Who is served."""
         self.generation: Generation | None = None
+        self._passes = 0
+        self._entrance = Site(segment.start, Direction.UP, self.width)
 
     def __call__(self, packet: Packet) -> Packet:
         """Answer a packet.
@@ -101,11 +115,17 @@ class Server(Party, ABC):
         if packet.verb == "step":
             total = _number(packet, "norm") + square_norm(self.trained)
             self.update(total)
+            self._passes = 0
             return Packet("step", {"scalar/norm": scalar(total)})
         if packet.verb == "schedule":
             self.scheduler.step()
             return Packet("schedule")
         raise TransportError(f"a server of layers does not {packet.verb}")
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state` returned; what is under way is forgotten."""
+        super().load_state(state)
+        self._passes = 0
 
     @abstractmethod
     def _forward(self, packet: Packet) -> Packet: ...
@@ -133,11 +153,31 @@ class Server(Party, ABC):
             raise TransportError(f"positions do not fit {int(lengths.sum())} tokens")
         return packet.layout()
 
+    def _context(
+        self, site: Site, layout: TokenLayout, mode: Mode = "train", token: int = 0
+    ) -> StageContext:
+        """Return what the server knows of the rows of a pass."""
+        step = int(self.scheduler.last_epoch)
+        key = RandomKey(self.seed, step, self._passes, self.client)
+        return StageContext(site, layout, mode=mode, token=token, key=key)
+
+    def _arrive(self, rows: Tensor, context: StageContext) -> Tensor:
+        """Return what the layers compute with of activations that a client has sent."""
+        stages = self.stages(context.site, context.mode)
+        return passed((stages.decode,), rows, context.of("decode"))
+
+    def _leave(self, gradient: Tensor, context: StageContext) -> dict[str, Tensor]:
+        """Return what crosses of the gradient of what a client has sent."""
+        stages = self.stages(context.site, context.mode)
+        returned = passed((stages.encode_gradient,), gradient, context.of("encode_gradient"))
+        return self.write("gradient", returned, context.layout.lengths)
+
     def _continue(self, packet: Packet) -> tuple[Tensor, TokenLayout | None]:
         """Run the layers on a prompt, or on the next token of each row, with a cache."""
         if "lengths" in packet.tensors:
             layout = self._layout(packet)
-            rows = self.read("activation", packet, layout.lengths)
+            rows = self.read("activation", packet, layout.lengths, "generate")
+            rows = self._arrive(rows, self._context(self._entrance, layout, "generate"))
             mask, positions = layout.mask, layout.position_ids
             last = (positions * mask).amax(dim=1)
             self.generation = Generation(self.segment.new_cache(), mask, last)
@@ -150,7 +190,10 @@ class Server(Party, ABC):
             or int(going.position.max()) + 1 >= self.longest
         ):
             raise TransportError("there is no answer to go on with, or it is at its longest")
-        rows = self.read("activation", packet, going.mask.new_ones(len(going.mask)))
+        going.token += 1
+        single = TokenLayout(going.mask.new_ones(len(going.mask)))
+        rows = self.read("activation", packet, single.lengths, "generate")
+        rows = self._arrive(rows, self._context(self._entrance, single, "generate", going.token))
         going.mask = torch.cat((going.mask, going.mask.new_ones(len(rows), 1)), dim=1)
         going.position = going.position + 1
         positions = going.position[:, None]
@@ -169,19 +212,24 @@ class SplitServer(Server):
         steps: int,
         codec: Codec | None = None,
         bucket: int = 1,
+        guards: Guards | None = None,
+        seed: int = 0,
     ) -> None:
-        super().__init__(tail, recipe, steps, codec, bucket)
+        super().__init__(tail, recipe, steps, codec, bucket, guards, seed)
 
     def _forward(self, packet: Packet) -> Packet:
         layout = self._layout(packet)
         leaf = self.read("activation", packet, layout.lengths).requires_grad_()
         labels = self._labels(packet, layout)
         share = int((labels != IGNORED).sum()) / _tokens(packet)
-        hidden = self.segment(layout.unpack(leaf), layout.mask, layout.position_ids)
+        context = self._context(self._entrance, layout)
+        arrived = layout.unpack(self._arrive(leaf, context))
+        hidden = self.segment(arrived, layout.mask, layout.position_ids)
         loss = self.segment.loss(hidden, labels) * share
         loss.backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
-        gradient = self.write("gradient", leaf.grad, layout.lengths)
+        gradient = self._leave(leaf.grad, context)
+        self._passes += 1
         return Packet("forward", {**gradient, "scalar/loss": scalar(float(loss.detach()))})
 
     def _labels(self, packet: Packet, layout: TokenLayout) -> Tensor:
@@ -211,6 +259,7 @@ class BodyServer(Server):
     """Layers between two cuts; sees activations and gradients, and nothing else."""
 
     _open: tuple[TokenLayout, Tensor, Tensor] | None = None
+    """How rows are padded, what has arrived, and what was sent of it, of a pass under way."""
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `state` returned; what is under way is forgotten."""
@@ -220,25 +269,47 @@ class BodyServer(Server):
     def _forward(self, packet: Packet) -> Packet:
         layout = self._layout(packet)
         leaf = self.read("activation", packet, layout.lengths).requires_grad_()
-        hidden = self.segment(layout.unpack(leaf), layout.mask, layout.position_ids)
-        self._open = layout, leaf, hidden
-        return Packet("forward", self.write("activation", layout.pack(hidden), layout.lengths))
+        arrived = layout.unpack(self._arrive(leaf, self._context(self._entrance, layout)))
+        hidden = self.segment(arrived, layout.mask, layout.position_ids)
+        sent = self._send(layout.pack(hidden), self._context(self._exit, layout))
+        self._open = layout, leaf, sent
+        return Packet("forward", self.write("activation", sent, layout.lengths))
+
+    @property
+    def _exit(self) -> Site:
+        return Site(self.segment.stop, Direction.DOWN, self.width)
+
+    def _send(self, rows: Tensor, context: StageContext) -> Tensor:
+        """Return what crosses of the body's activations."""
+        stages = self.stages(context.site, context.mode)
+        return passed((stages.encode,), rows, context.of("encode"))
 
     def _backward(self, packet: Packet) -> Packet:
         if self._open is None:
             raise TransportError("a gradient came for no activation")
-        layout, leaf, hidden = self._open
-        hidden.backward(layout.unpack(self.read("gradient", packet, layout.lengths)))  # type: ignore[no-untyped-call]
+        layout, leaf, sent = self._open
+        gradient, context = (
+            self.read("gradient", packet, layout.lengths),
+            self._context(self._exit, layout),
+        )
+        decode = self.stages(context.site, context.mode).decode_gradient
+        sent.backward(passed((decode,), gradient, context.of("decode_gradient")))  # type: ignore[no-untyped-call]
         self._open = None
         assert leaf.grad is not None
-        return Packet("backward", self.write("gradient", leaf.grad, layout.lengths))
+        returned = self._leave(leaf.grad, self._context(self._entrance, layout))
+        self._passes += 1
+        return Packet("backward", returned)
 
     def _generate(self, packet: Packet) -> Packet:
         hidden, layout = self._continue(packet)
-        if layout is not None:
-            return Packet("generate", self.write("activation", layout.pack(hidden), layout.lengths))
-        ones = torch.ones(len(hidden), dtype=torch.int64)
-        return Packet("generate", self.write("activation", hidden[:, 0], ones))
+        assert self.generation is not None
+        single = TokenLayout(torch.ones(len(hidden), dtype=torch.int64))
+        rows = hidden[:, 0] if layout is None else layout.pack(hidden)
+        layout = layout or single
+        context = self._context(self._exit, layout, "generate", self.generation.token)
+        return Packet(
+            "generate", self.write("activation", self._send(rows, context), layout.lengths)
+        )
 
 
 def _number(packet: Packet, name: str) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from qpriv.boundary import Channel, Traffic
+from qpriv.boundary import Channel, Defence, Traffic
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
 from qpriv.models.batch import VQABatch
@@ -19,6 +19,7 @@ from qpriv.pruning.policy import PruningPolicy
 
 from . import centralized, ranks
 from .centralized import Encode, StepReport, answer_tokens
+from .guards import Guards
 from .partition import Partition, PartitionName, draw_partition
 from .recipe import LoraRecipe
 from .scaling import OwnScaling, Scaling
@@ -92,8 +93,15 @@ class Paradigm(ABC):
         self.concentration = concentration
         self.shards = Partition({}, num_clients)
         self.traffic = Traffic()
+        self.guards = Guards()
+        """What defends the clients where something is cut."""
         self.figures = {}
         self.missing = 0
+
+    @property
+    def name(self) -> str:
+        """Return the label, with what else tells runs of it apart."""
+        return self.label
 
     def place(self, num_layers: int) -> tuple[int, ...]:
         """Return the cuts in a decoder of some depth; nothing is cut here.
@@ -110,6 +118,25 @@ class Paradigm(ABC):
             cuts: Where nothing is cut: the cuts to suppose.
         """
         return Channel.supposed(cuts, self.label)
+
+    def defend(self, defence: Defence) -> None:
+        """Let the parties do at their cuts what a defence says; called when cuts are placed.
+
+        Raises:
+            ConfigError: If it asks for something that this run has not.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has no cut at which {defence.label} could act",
+            where="--model.defence",
+            remedy="choose SplitLearning or UShapedSplit, or leave the defence out",
+        )
+
+    def check_passes(self, batch_size: int, micro_batch_size: int | None) -> None:
+        """Check the sizes of batches, before weights load.
+
+        Raises:
+            ConfigError: If a defence cannot work with so few samples at a time.
+        """
 
     def check_processes(self, count: int) -> None:
         """Check the number of processes that train together.

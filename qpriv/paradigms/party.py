@@ -8,13 +8,17 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from qpriv.boundary import Site, Stages
 from qpriv.boundary.codecs import Codec, native
 from qpriv.boundary.padding import fill_rows, filled, strip_rows
 from qpriv.boundary.parties import Segment, trained
+from qpriv.models.forward_pass import Mode
 from qpriv.transport.errors import TransportError
 from qpriv.transport.packet import Packet
 
 from .clipping import scale_gradients
+from .guards import Guards, OwnGradient
+from .party_adapters import SERVER
 from .recipe import LoraRecipe
 
 
@@ -27,6 +31,8 @@ class Party:
         parts: The modules the party owns, decoder layers first.
         codec: How activations and gradients are written; None as they are computed.
         bucket: Messages are filled to a multiple of so many tokens a sample.
+        guards: The defence at the cuts, as this party runs it.
+        name: Name of the party's adapter: it trains its side of the defence.
     """
 
     def __init__(
@@ -36,9 +42,12 @@ class Party:
         *parts: Segment,
         codec: Codec | None = None,
         bucket: int = 1,
+        guards: Guards | None = None,
+        name: str = SERVER,
     ) -> None:
         self.recipe, self.parts = recipe, parts
-        self.trained = trained(*parts)
+        self.guards = guards or Guards()
+        self.trained = [*trained(*parts), *self.guards.trained(name)]
         self.optimizer: Optimizer = recipe.optimizer(self.trained)
         self.scheduler: LRScheduler = recipe.scheduler(self.optimizer, steps)
         self.codec, self.bucket = codec, bucket
@@ -58,8 +67,18 @@ class Party:
         parts = codec.encode(fill_rows(values.detach(), lengths, self.bucket))
         return {f"{kind}/{name}": part for name, part in parts.items()}
 
-    def read(self, kind: str, packet: Packet, lengths: Tensor) -> Tensor:
-        """Return activations or gradients ``[sum T_i, d]`` as this party computes with them.
+    def stages(self, site: Site, mode: Mode) -> Stages:
+        """Return what the parties do at a cut in passes of one kind."""
+        own = self.guards.of(0)
+        return own.stages(site) if own is not None and mode in own.active_in else Stages()
+
+    def crossing_width(self, mode: Mode) -> int:
+        """Return the width of what crosses in passes of one kind."""
+        own = self.guards.of(0)
+        return self.width if own is None else own.crossing_width(self.width, mode)
+
+    def read(self, kind: str, packet: Packet, lengths: Tensor, mode: Mode = "train") -> Tensor:
+        """Return activations or gradients ``[sum T_i, w]`` as they arrive at this party.
 
         Raises:
             TransportError: If they are not what the codec writes, or not finite.
@@ -69,23 +88,30 @@ class Party:
         count = sum(filled(length, self.bucket) for length in lengths.tolist())
         # the codec itself shows what a message of this many tokens looks like
         codec = self.codec or native(self._dtype)
-        sample = codec.encode(torch.zeros(0, self.width, dtype=self._dtype))
+        sample = codec.encode(torch.zeros(0, self.crossing_width(mode), dtype=self._dtype))
         for name in sample.keys() | parts.keys():
             found, form = parts.get(name), sample.get(name)
             expected = None if form is None else (form.dtype, (count, *form.shape[1:]))
             if found is None or (found.dtype, tuple(found.shape)) != expected:
                 raise TransportError(
                     f"{prefix}{name} is {_form(found)}, not {_form_of(expected)}",
-                    remedy="give both parties the same codec, bucket and model",
+                    remedy="give both parties the same codec, bucket, defence and model",
                 )
         rows = codec.decode(parts, self._dtype)
         if not bool(rows.isfinite().all()):
             raise TransportError(f"{kind} holds numbers that are not finite")
         return strip_rows(rows, lengths, self.bucket)
 
-    def update(self, total: float) -> None:
-        """Take an optimiser step, clipped by the squared norm of all parties together."""
+    def update(self, total: float, own: OwnGradient | None = None) -> None:
+        """Take an optimiser step, clipped by the squared norm of all parties together.
+
+        Args:
+            total: The sum of squares of the gradients of the answers' loss.
+            own: The gradient of a client's own terms, which has a clip of its own.
+        """
         scale_gradients(self.trained, total, self.recipe.clip)
+        if own is not None:
+            own.add()
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -95,6 +121,7 @@ class Party:
             "weights": [weight.detach().clone() for weight in self.trained],
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict(),
+            "guards": {n: v.detach().clone() for n, v in self.guards.untrained().items()},
         }
 
     @torch.no_grad()
@@ -105,6 +132,7 @@ class Party:
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
         self.optimizer.zero_grad()
+        self.guards.load_untrained(state.get("guards", {}))
 
 
 def _computing_dtype(segment: Segment) -> torch.dtype:

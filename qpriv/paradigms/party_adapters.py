@@ -1,6 +1,6 @@
 """Adapters by party: one on the server's layers, one or several on those of the clients."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -82,12 +82,19 @@ class PartyAdapters:
             if name not in own:
                 model.llava.delete_adapter(name)
 
-    def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
-        """Return the recipe's optimiser with a group of parameters for each party."""
-        optimizer = recipe.optimizer(adapter_parameters(model, SERVER))
+    def optimizer(
+        self, recipe: LoraRecipe, trained: Callable[[str], list[nn.Parameter]]
+    ) -> Optimizer:
+        """Return the recipe's optimiser with a group of parameters for each party.
+
+        Args:
+            recipe: How adapters are trained.
+            trained: Returns what the owner of an adapter trains.
+        """
+        optimizer = recipe.optimizer(trained(SERVER))
         optimizer.param_groups[0]["name"] = SERVER
         for name in self.names()[1:]:
-            optimizer.add_param_group({"params": adapter_parameters(model, name), "name": name})
+            optimizer.add_param_group({"params": trained(name), "name": name})
         return optimizer
 
 

@@ -4,7 +4,7 @@ from qpriv.boundary import CodecName
 
 from .partition import PartitionName
 from .party_adapters import SERVER, ClientAdapters, adapter_parameters, client_name
-from .turns import Split
+from .turns import Schedule, Split
 
 __all__ = ("SERVER", "Split", "SplitLearning", "adapter_parameters", "client_name")
 
@@ -25,6 +25,8 @@ class SplitLearning(Split):
         bucket: Messages are filled to a multiple of so many tokens a sample.
         partition: How images are dealt to the clients.
         concentration: Of ``dirichlet``: the smaller, the less alike the shards.
+        schedule: ``in_turn`` gives every client a step with the server; ``together`` takes one
+            step of the server for all of them, as a defence that joins their parts needs it.
 
     Raises:
         ConfigError: If a setting cannot work.
@@ -43,8 +45,9 @@ class SplitLearning(Split):
         bucket: int = 1,
         partition: PartitionName = "iid",
         concentration: float = 0.5,
+        schedule: Schedule = "in_turn",
     ) -> None:
         cuts = None if cut is None else (cut,)
         super().__init__(
-            cuts, num_clients, client_adapters, codec, bucket, partition, concentration
+            cuts, num_clients, client_adapters, codec, bucket, partition, concentration, schedule
         )

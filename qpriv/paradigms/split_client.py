@@ -1,13 +1,22 @@
 """The client of a split: it owns the data, and asks the server for what it cannot compute."""
 
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from qpriv.boundary import Direction, RandomKey, Site, StageContext
 from qpriv.boundary.codecs import Codec
+from qpriv.boundary.crossing import image_spans
 from qpriv.boundary.padding import fill_rows
 from qpriv.boundary.parties import Head, Tail, TokenLayout
+from qpriv.boundary.stages import encoded, passed, places_by_sample
 from qpriv.models.batch import VQABatch
+from qpriv.models.forward_pass import Mode
 from qpriv.models.prepared import PreparedInputs
 from qpriv.models.sequences import IGNORED, TokenSequences
 from qpriv.models.vision_language import VisionLanguageModel
@@ -15,8 +24,31 @@ from qpriv.pruning.policy import PruningPolicy
 
 from .centralized import Encode, answer_tokens, split
 from .clipping import square_norm
-from .exchange import Answers, Packet, Party, scalar
+from .exchange import Answers, Packet, Party, Verb, scalar
+from .guards import Guards, OwnGradient
+from .party_adapters import client_name
 from .recipe import LoraRecipe
+
+_VERBS: dict[Mode, Verb] = {"train": "forward", "generate": "generate"}
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What the client has sent, and what it knows of it.
+
+    Args:
+        rows: What crossed, ``[sum T_i, w]``.
+        context: What it knows of the rows.
+        sequences: The rows with their labels, padded; in training without what was withdrawn.
+    """
+
+    rows: Tensor
+    context: StageContext
+    sequences: TokenSequences
+
+    @property
+    def layout(self) -> TokenLayout:
+        return self.context.layout
 
 
 class SplitClient(Party):
@@ -32,6 +64,10 @@ class SplitClient(Party):
         steps: Optimiser steps of the whole run.
         codec: How activations and gradients are written; None as they are computed.
         bucket: Messages are filled to a multiple of so many tokens a sample.
+        guards: The defence at the cuts, with the client's own weights first.
+        number: The client's number.
+        seed: Seed of what its stages draw. None draws one that no other party knows, and keeps it
+            in its state: a server that knew it could subtract noise.
     """
 
     def __init__(
@@ -45,14 +81,30 @@ class SplitClient(Party):
         steps: int,
         codec: Codec | None = None,
         bucket: int = 1,
+        guards: Guards | None = None,
+        number: int = 0,
+        seed: int | None = None,
     ) -> None:
         policy.check_parties(cuts)
         self.model, self.server, self.cut = model, server, cuts[0]
         self.policy, self.encode = policy, encode
+        self.number, self.seed = number, secrets.randbits(62) if seed is None else seed
         self.head = Head(model, cuts[0])
         self.tail = Tail(model, cuts[1]) if len(cuts) == 2 else None
         parts = (self.head,) if self.tail is None else (self.head, self.tail)
-        super().__init__(recipe, steps, *parts, codec=codec, bucket=bucket)
+        own = client_name(0)  # the first of its guards is its own, whatever its number
+        super().__init__(recipe, steps, *parts, codec=codec, bucket=bucket, guards=guards, name=own)
+        self._exit = Site(cuts[0], Direction.UP, self.width)
+        self._entrance = Site(cuts[-1], Direction.DOWN, self.width)
+
+    def state(self) -> dict[str, Any]:
+        """Return what the client must remember between rounds."""
+        return {**super().state(), "seed": self.seed}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state` returned; what is under way is forgotten."""
+        super().load_state(state)
+        self.seed = state.get("seed", self.seed)
 
     def step(self, batch: VQABatch) -> float:
         """Take one optimiser step together with the server, and go on in the schedule."""
@@ -63,11 +115,14 @@ class SplitClient(Party):
 
     def turn(self, batch: VQABatch) -> float:
         """Take one optimiser step together with the server; return the loss."""
-        tokens = answer_tokens(batch)
-        loss = sum(self._learn(part, tokens) for part in split(batch, self.recipe.micro_batch_size))
-        own = square_norm(self.trained)
-        answer = self.server(Packet("step", {"scalar/norm": scalar(own)}))
-        self.update(float(answer.tensors["scalar/norm"]))
+        tokens, own = answer_tokens(batch), OwnGradient(self.trained, self.recipe.clip)
+        loss = 0.0
+        for number, part in enumerate(split(batch, self.recipe.micro_batch_size)):
+            loss += self._learn(part, tokens, number, own, len(part) / len(batch))
+        norm = square_norm(self.trained)
+        answer = self.server(Packet("step", {"scalar/norm": scalar(norm)}))
+        # of both parties: no server can make it less than the client's own
+        self.update(max(norm, float(answer.tensors["scalar/norm"])), own)
         return loss
 
     def answer(self, batch: VQABatch, max_new_tokens: int = 10) -> list[str]:
@@ -81,102 +136,178 @@ class SplitClient(Party):
         """Return the tokens of greedy answers ``[B, T]``, each party with a cache of its layers."""
         inputs = self._prepare(batch)
         path, end = inputs.prompt, self.model.preprocessor.tokenizer.eos_token_id
-        entering, crossing = TokenLayout.of(path.start), TokenLayout.of(path.at(self.cut))
+        entering = TokenLayout.of(path.start)
         caches = (self.head.new_cache(), self.head.new_cache())
         with self.model.following(path, self.cut):
-            ids = self._next(path.start.input_ids, entering, crossing, caches, list(inputs.kept))
+            hidden = self._enter(path.start.input_ids, entering, caches[0], list(inputs.kept))
+            sent = self._send(hidden, path.at(self.cut), inputs, "generate", 0)
+            crossing = sent.layout
+            ids = self._next(sent, crossing, caches[1])
             found = [ids]
             done = ids == end
             while len(found) < max_new_tokens and not bool(done.all()):
                 entering, crossing = entering.longer(), crossing.longer()
-                ids = self._next(ids[:, None], entering, crossing, caches)
+                hidden = self._enter(ids[:, None], entering, caches[0])
+                sent = self._send_token(hidden, sent, inputs, len(found))
+                ids = self._next(sent, crossing, caches[1])
                 ids = ids.where(~done, self.model.preprocessor.pad_token)
                 done |= ids == end
                 found.append(ids)
         return torch.stack(found, 1)
 
-    def _learn(self, batch: VQABatch, tokens: int) -> float:
+    def _learn(
+        self, batch: VQABatch, tokens: int, number: int, own: OwnGradient, share: float
+    ) -> float:
+        """Add the gradient of one pass; return its part of the loss.
+
+        Args:
+            batch: The samples of the pass.
+            tokens: Answer tokens of the whole batch.
+            number: Which pass of the step it is.
+            own: Takes the gradient of the defence's term.
+            share: The pass's share of the samples.
+        """
         inputs = self._prepare(batch)
         path = inputs.answered
         # rows that get shorter in the client's own layers cross as they are behind them
         rows, sequences = path.start, path.at(self.cut)
-        layout = TokenLayout.of(sequences)
         embedded = self.head.embed(rows.input_ids, list(inputs.kept))
         with self.model.following(path, self.cut):
             hidden = self.head(embedded, rows.attention_mask, rows.position_ids)
-        sent = self._activation("forward", layout.pack(hidden), layout)
+        sent = self._send(hidden, sequences, inputs, "train", number)
+        packet, layout = self._activation(sent), sent.layout
         if self.tail is None:
-            labels = layout.pack(sequences.labels).int()
+            labels = layout.pack(sent.sequences.labels).int()
             labels = fill_rows(labels, layout.lengths, self.bucket, IGNORED)
             extra = {"labels": labels, "scalar/tokens": scalar(tokens)}
-            answer = self.server(Packet("forward", {**sent.tensors, **extra}, layout.side))
+            answer = self.server(Packet("forward", {**packet.tensors, **extra}, layout.side))
             loss = float(answer.tensors["scalar/loss"])
         else:
-            loss, answer = self._finish(self.tail, sent, sequences, layout, tokens)
-        hidden.backward(layout.unpack(self.read("gradient", answer, layout.lengths)))
+            loss, answer = self._finish(self.tail, packet, sent, tokens)
+        self._learn_own_term(sent, own, share)
+        gradient = self.read("gradient", answer, layout.lengths)
+        decode = self.stages(self._exit, "train").decode_gradient
+        gradient = passed((decode,), gradient, sent.context.of("decode_gradient"))
+        sent.rows.backward(gradient)  # type: ignore[no-untyped-call]
         return loss
 
-    def _finish(
-        self,
-        tail: Tail,
-        sent: Packet,
-        sequences: TokenSequences,
-        layout: TokenLayout,
-        tokens: int,
-    ) -> tuple[float, Packet]:
+    def _learn_own_term(self, sent: _Sent, own: OwnGradient, share: float) -> None:
+        defence = self.guards.of(0)
+        if defence is not None and "train" in defence.active_in:
+            term = defence.loss(sent.rows, sent.context)
+            own.learn([] if term is None else [term], share)
+
+    def _finish(self, tail: Tail, packet: Packet, sent: _Sent, tokens: int) -> tuple[float, Packet]:
         """Compute the loss behind the server's body; return it, and the gradient for the head."""
-        leaf = self.read("activation", self.server(sent), layout.lengths).requires_grad_()
-        hidden = tail(layout.unpack(leaf), layout.mask, layout.position_ids)
-        share = int((sequences.labels != IGNORED).sum()) / tokens
-        loss = tail.loss(hidden, sequences.labels) * share
+        layout, labels = sent.layout, sent.sequences.labels
+        stages, context = self.stages(self._entrance, "train"), self._behind(sent)
+        leaf = self.read("activation", self.server(packet), layout.lengths).requires_grad_()
+        arrived = passed((stages.decode,), leaf, context.of("decode"))
+        hidden = tail(layout.unpack(arrived), layout.mask, layout.position_ids)
+        share = int((labels != IGNORED).sum()) / tokens
+        loss = tail.loss(hidden, labels) * share
         loss.backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
+        encode = stages.encode_gradient
+        gradient = passed((encode,), leaf.grad, context.of("encode_gradient"))
         return float(loss.detach()), self.server(
-            Packet("backward", self.write("gradient", leaf.grad, layout.lengths))
+            Packet("backward", self.write("gradient", gradient, layout.lengths))
         )
 
-    def _activation(self, verb: str, rows: Tensor, layout: TokenLayout | None) -> Packet:
-        # after a prompt, every row of an answer is one token long
-        lengths = torch.ones(len(rows), dtype=torch.int64) if layout is None else layout.lengths
-        tensors = self.write("activation", rows, lengths)
-        if layout is not None:
+    def _behind(self, sent: _Sent) -> StageContext:
+        """Return what the client knows of its rows at the second cut."""
+        return replace(sent.context, site=self._entrance, patches=())
+
+    def _send(
+        self,
+        hidden: Tensor,
+        sequences: TokenSequences,
+        inputs: PreparedInputs,
+        mode: Mode,
+        number: int,
+    ) -> _Sent:
+        """Return what crosses of whole sequences ``[B, S, d]``."""
+        layout, real = TokenLayout.of(sequences), sequences.attention_mask.bool()
+        image = self.model.preprocessor.image_token
+        key = RandomKey(self.seed, int(self.scheduler.last_epoch), number, self.number)
+        known = StageContext(
+            self._exit,
+            layout,
+            spans=image_spans(sequences.input_ids, real, image),
+            mode=mode,
+            key=key,
+        ).about(inputs)
+        stages = self.stages(self._exit, mode)
+        rows, context, places = encoded((stages,), layout.pack(hidden), known)
+        if places is not None and mode == "train":  # a prompt has no labels to follow
+            sequences = sequences.only(places_by_sample(places, layout.lengths, context))
+        return _Sent(rows, context, sequences)
+
+    def _send_token(
+        self, hidden: Tensor, before: _Sent, inputs: PreparedInputs, number: int
+    ) -> _Sent:
+        """Return what crosses of one more token of every sample, ``[B, 1, d]``."""
+        layout = TokenLayout(torch.ones(len(hidden), dtype=torch.int64))
+        context = StageContext(
+            self._exit,
+            layout,
+            spans=((0, 0),) * len(hidden),
+            mode="generate",
+            token=number,
+            key=before.context.key,
+        ).about(inputs)
+        stages = self.stages(self._exit, "generate")
+        rows, context, _ = encoded((stages,), hidden[:, 0], context)
+        return _Sent(rows, context, before.sequences)
+
+    def _activation(self, sent: _Sent) -> Packet:
+        """Return the packet of activations; lengths cross with whole sequences alone."""
+        layout, verb = sent.layout, _VERBS[sent.context.mode]
+        tensors = self.write("activation", sent.rows, layout.lengths)
+        if not sent.context.token:
             tensors["lengths"] = layout.lengths
             if layout.positions is not None:
                 tensors["positions"] = layout.positions
-        side = "right" if layout is None else layout.side
-        return Packet("forward" if verb == "forward" else "generate", tensors, side)
+        return Packet(verb, tensors, layout.side)
 
     def _prepare(self, batch: VQABatch) -> PreparedInputs:
         features = self.encode(batch, self.policy.needs)
         decision = self.policy.decide(features, batch.samples)
         return self.model.prepare(batch, features, decision)
 
-    def _next(
+    def _enter(
         self,
         ids: Tensor,
         entering: TokenLayout,
-        crossing: TokenLayout,
-        caches: tuple[DynamicCache, DynamicCache],
+        cache: DynamicCache,
         kept: list[Tensor] | None = None,
     ) -> Tensor:
-        """Return the next token of every row, ``[B]``.
+        """Return what comes to the first cut, ``[B, S, d]``.
 
         Args:
             ids: The prompts ``[B, S]``, or the last token of each row ``[B, 1]``.
             entering: How the rows enter the head, generated tokens included.
-            crossing: How they cross.
-            caches: Keys and values of head and tail.
+            cache: Keys and values of the head.
             kept: What of the image enters the projector; None behind the prompt.
         """
-        first = kept is not None
         positions = entering.position_ids[:, -ids.shape[1] :]
-        hidden = self.head(self.head.embed(ids, kept), entering.mask, positions, caches[0])
-        rows = crossing.pack(hidden) if first else hidden[:, 0]
-        answer = self.server(self._activation("generate", rows, crossing if first else None))
+        hidden: Tensor = self.head(self.head.embed(ids, kept), entering.mask, positions, cache)
+        return hidden
+
+    def _next(self, sent: _Sent, crossing: TokenLayout, cache: DynamicCache) -> Tensor:
+        """Return the next token of every row, ``[B]``.
+
+        Args:
+            sent: What crosses.
+            crossing: How the rows cross, generated tokens included.
+            cache: Keys and values of the tail.
+        """
+        answer = self.server(self._activation(sent))
         if self.tail is None:
             return answer.tensors["labels"].long()
-        lengths = crossing.lengths if first else torch.ones_like(crossing.lengths)
-        rows = self.read("activation", answer, lengths)
-        hidden = crossing.unpack(rows) if first else rows[:, None]
+        rows = self.read("activation", answer, sent.layout.lengths, "generate")
+        decode = self.stages(self._entrance, "generate").decode
+        rows = passed((decode,), rows, self._behind(sent).of("decode"))
+        hidden = rows[:, None] if sent.context.token else crossing.unpack(rows)
         positions = crossing.position_ids[:, -hidden.shape[1] :]
-        return self.tail.next_ids(self.tail(hidden, crossing.mask, positions, caches[1]))
+        return self.tail.next_ids(self.tail(hidden, crossing.mask, positions, cache))

@@ -2,30 +2,40 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
+from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from qpriv.boundary import Channel, CodecName, RandomKey, Transcript, make_codec
+from qpriv.boundary import Channel, CodecName, Defence, RandomKey, Transcript, make_codec
+from qpriv.boundary.channel import Open
+from qpriv.boundary.crossing import Arrived
 from qpriv.boundary.padding import check_bucket
 from qpriv.errors import ConfigError
 from qpriv.models.batch import VQABatch
 from qpriv.models.vision_language import LanguageOutput, VisionLanguageModel
 
-from .centralized import StepReport, accumulate_gradients
+from .centralized import StepReport, accumulate_gradients, answer_tokens
 from .clipping import scale_gradients, square_norm
+from .guards import Guards, OwnGradient
 from .paradigm import Paradigm, Run, merge_reports
 from .partition import PartitionName
 from .party_adapters import SERVER, ClientAdapters, PartyAdapters, adapter_parameters, client_name
 from .recipe import LoraRecipe
+from .requirements import check_run, check_sizes
 from .split_counts import count_hand_over, count_loss, count_scalars
+from .together import Lesson, learn_joined
+
+Schedule = Literal["in_turn", "together"]
+"""Whether clients step one after another, or all at once with one step of the server."""
 
 
 class Split(Paradigm):
     """What split and U-shaped split learning have in common.
 
-    Clients train one after another against the shared server. In one process the parties are the
+    Clients train one after another against the shared server, or step together with it. In one process the parties are the
     whole model with a `Crossing` at every cut; `qpriv.boundary.parties` holds the same parties
     as objects of their own, equal bit for bit. One AdamW serves all parties here: its state
     belongs to single weights, and weights without a gradient are skipped, so it is one AdamW for
@@ -50,9 +60,17 @@ class Split(Paradigm):
         bucket: int,
         partition: PartitionName,
         concentration: float,
+        schedule: Schedule,
     ) -> None:
         super().__init__(num_clients, partition, concentration)
         check_bucket(bucket)
+        if schedule == "together" and num_clients > 1 and client_adapters != "private":
+            raise ConfigError(
+                "clients that step together cannot hand one adapter over",
+                where="--model.paradigm.client_adapters",
+                remedy="choose private",
+            )
+        self.schedule: Schedule = schedule
         self.client_adapters: ClientAdapters = client_adapters
         self._parties = PartyAdapters(num_clients, self.private)
         self.codec = make_codec(codec) if codec else None
@@ -60,6 +78,7 @@ class Split(Paradigm):
         self._given = cuts
         self._cuts: tuple[int, ...] = ()
         self._holder = 0
+        self._seed, self._steps = 0, 0
 
     def place(self, num_layers: int) -> tuple[int, ...]:
         """Return the cuts in a decoder of some depth.
@@ -79,23 +98,47 @@ class Split(Paradigm):
         return cuts
 
     @property
+    def name(self) -> str:
+        """Return the label, with the schedule where clients do not take turns."""
+        return self.label if self.schedule == "in_turn" else f"{self.label}(together)"
+
+    @property
     def cuts(self) -> tuple[int, ...]:
         """Return where `place` has put the cuts."""
         return self._cuts
 
-    def channel(self, cuts: Sequence[int] = ()) -> Channel:
+    def channel(self, cuts: Sequence[int] = (), client: int = 0) -> Channel:
         """Return what crosses between the parties, once the cuts are placed.
 
         Args:
             cuts: Not read: the cuts are the paradigm's own.
+            client: The client, where each has weights of its own.
         """
         return Channel(
             self._cuts,
             codec=self.codec,
             bucket=self.bucket,
+            defence=self.guards.of(client),
             labels_cross=self.labels_cross,
-            paradigm=self.label,
+            paradigm=self.name,
         )
+
+    def defend(self, defence: Defence) -> None:
+        """Let the parties do at their cuts what a defence says; called when cuts are placed."""
+        check_run(
+            defence,
+            type(self).__name__,
+            clients=self.num_clients,
+            together=self.schedule == "together",
+            labels_cross=self.labels_cross,
+            trained=self._cuts[:1] != (0,),
+        )
+        self.guards = Guards(defence)
+
+    def check_passes(self, batch_size: int, micro_batch_size: int | None) -> None:
+        """Check the sizes of batches against what the defence needs."""
+        if (defence := self.guards.of(0)) is not None:
+            check_sizes(defence, batch_size / self.num_clients, micro_batch_size)
 
     @property
     def private(self) -> bool:
@@ -128,6 +171,9 @@ class Split(Paradigm):
         self.place(model.num_layers)
         super().add_adapters(model, recipe, seed)
         self._parties.divide(model, recipe, seed, self.server_layers(model.num_layers))
+        self._seed = seed
+        copies = self.num_clients if self.private else 1
+        self.guards.build(model.hidden_size, copies, seed, model.device)
 
     def activate(self, model: VisionLanguageModel, client: int) -> None:
         """Let the model compute with a client's adapter and the server's."""
@@ -144,7 +190,11 @@ class Split(Paradigm):
 
     def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
         """Return AdamW with a group of parameters for each party."""
-        return self._parties.optimizer(model, recipe)
+        return self._parties.optimizer(recipe, lambda name: self.trained(model, name))
+
+    def trained(self, model: VisionLanguageModel, name: str) -> list[nn.Parameter]:
+        """Return what the owner of an adapter trains: the adapter, and its side of the defence."""
+        return [*adapter_parameters(model, name), *self.guards.trained(name)]
 
     def step(
         self,
@@ -155,10 +205,14 @@ class Split(Paradigm):
         *,
         last: bool = False,
     ) -> StepReport:
-        """Give every client its turn: an optimiser step of it and of the server."""
+        """Give every client its turn, or let all of them step together."""
         parts = self.parts(batch)
-        reports = {client: self.turn(run, client, part, optimizer) for client, part in parts}
+        if self.schedule == "together":
+            reports = self._together(run, parts, optimizer)
+        else:
+            reports = {client: self.turn(run, client, part, optimizer) for client, part in parts}
         scheduler.step()
+        self._steps += 1
         self.activate(run.model, 0)
         self.figures = {f"client{client}/loss": own.loss for client, own in reports.items()}
         return merge_reports(list(reports.values()))
@@ -167,7 +221,39 @@ class Split(Paradigm):
         """Let one client learn from its rows, together with the server."""
         self._hand_over(run.model, client, optimizer)
         optimizer.zero_grad()
-        with self.crossings(run.model, client, gradients=True) as transcript:
+        lesson = self._learn(run, client, batch)
+        self._update(run, [lesson], optimizer)
+        return lesson.report
+
+    def _together(
+        self, run: Run, parts: Sequence[tuple[int, VQABatch]], optimizer: Optimizer
+    ) -> dict[int, StepReport]:
+        """Let all clients learn at once: one step of each, and one of the server for all."""
+        optimizer.zero_grad()
+        if (defence := self.guards.of(0)) is not None and defence.joins:
+            lessons = learn_joined(self, defence, run, parts)
+        else:
+            tokens = sum(answer_tokens(part) for _, part in parts)
+            lessons = [self._learn(run, client, part, tokens) for client, part in parts]
+        self._update(run, lessons, optimizer)
+        return {lesson.client: lesson.report for lesson in lessons}
+
+    def _learn(self, run: Run, client: int, batch: VQABatch, tokens: int | None = None) -> Lesson:
+        """Add the gradients of a client's rows to its weights and the server's.
+
+        Args:
+            run: What is trained.
+            client: The client.
+            batch: Its rows.
+            tokens: Answer tokens of all that learn in this step; None is this client alone.
+        """
+        own = self.own_gradient(run, client)
+
+        def observe(output: LanguageOutput, share: float) -> None:
+            self.observe(transcript, output)
+            own.take(share)
+
+        with self.crossings(run.model, client, gradients=True, own=own) as transcript:
             report = accumulate_gradients(
                 run.model,
                 batch,
@@ -175,18 +261,31 @@ class Split(Paradigm):
                 run.encode,
                 run.recipe.micro_batch_size,
                 run.scaling.backward,
-                observe=lambda output: self._observe(transcript, output),
+                tokens,
+                observe=observe,
                 cut=self._cuts[0],
             )
-        names = (SERVER, self._parties.of(client))
-        parties = [adapter_parameters(run.model, name) for name in names]
-        total = sum(square_norm(own, run.scaling.scale) for own in parties)
-        count_scalars(transcript, self._cuts[0])
-        for own in parties:
-            scale_gradients(own, total, run.recipe.clip)
+        if tokens is not None:
+            report = replace(report, loss=report.loss * tokens / report.tokens)
+        return Lesson(client, report, transcript, own)
+
+    def own_gradient(self, run: Run, client: int) -> OwnGradient:
+        """Return what takes the gradient of a client's own terms in a step."""
+        return OwnGradient(self.trained(run.model, self._parties.of(client)), run.recipe.clip)
+
+    def _update(self, run: Run, lessons: Sequence[Lesson], optimizer: Optimizer) -> None:
+        """Take a step of all that have learned, clipped by the norm over all of them."""
+        names = (SERVER, *(self._parties.of(lesson.client) for lesson in lessons))
+        parties = [self.trained(run.model, name) for name in names]
+        scale = run.scaling.scale
+        total = sum(square_norm(weights, scale) for weights in parties)
+        for weights in parties:
+            scale_gradients(weights, total, run.recipe.clip)
+        for lesson in lessons:
+            count_scalars(lesson.transcript, self._cuts[0])
+            lesson.own.add(scale)
+            self.traffic.add(lesson.transcript, lesson.report.samples)
         run.scaling.step(optimizer)
-        self.traffic.add(transcript, len(batch))
-        return report
 
     @contextmanager
     def crossings(
@@ -196,6 +295,7 @@ class Split(Paradigm):
         *,
         gradients: bool = False,
         store: bool = False,
+        own: OwnGradient | None = None,
     ) -> Iterator[Transcript]:
         """Open the cuts between a client and the server, and yield what the server sees.
 
@@ -204,11 +304,40 @@ class Split(Paradigm):
             client: The client whose adapter is active meanwhile.
             gradients: Whether gradients return.
             store: Keep the tensors and not only their sizes.
+            own: Takes the terms of the client's own gradient.
         """
-        self.activate(model, client)
-        key = RandomKey(client=client)
-        with self.channel().open(model, gradients=gradients, store=store, key=key) as opened:
+        with self.opened(
+            model, client, gradients=gradients, store=store, terms=own is not None
+        ) as opened:
+            if own is not None:
+                own.watch(opened)
             yield opened.transcript
+
+    @contextmanager
+    def opened(
+        self,
+        model: VisionLanguageModel,
+        client: int,
+        *,
+        gradients: bool = False,
+        store: bool = False,
+        terms: bool = False,
+        stop: int | None = None,
+        instead: Arrived | None = None,
+    ) -> Iterator[Open]:
+        """Open a client's channel in this step, its adapter active; see `Channel.open`."""
+        self.activate(model, client)
+        key = RandomKey(self._seed, self._steps, 0, client)
+        with self.channel(client=client).open(
+            model,
+            gradients=gradients,
+            store=store,
+            key=key,
+            stop=stop,
+            terms=terms,
+            instead=instead,
+        ) as opened:
+            yield opened
 
     @contextmanager
     def answering(self, model: VisionLanguageModel, client: int) -> Iterator[None]:
@@ -221,14 +350,20 @@ class Split(Paradigm):
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must hold beyond weights and optimiser."""
-        return {**super().state(), "holder": self._holder}
+        guards = {name: value.detach().clone() for name, value in self.guards.untrained().items()}
+        own = {"holder": self._holder, "steps": self._steps, "guards": guards}
+        return {**super().state(), **own}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `state` returned."""
         super().load_state(state)
         self._holder = state["holder"]
+        # checkpoints from before there were defences have neither
+        self._steps = state.get("steps", 0)
+        self.guards.load_untrained(state.get("guards", {}))
 
-    def _observe(self, transcript: Transcript, output: LanguageOutput) -> None:
+    def observe(self, transcript: Transcript, output: LanguageOutput) -> None:
+        """Count what a pass tells the server beside activations."""
         if self.labels_cross:
             count_loss(transcript, self._cuts[-1], output, self.bucket)
 
@@ -238,6 +373,6 @@ class Split(Paradigm):
             return
         self._holder = client
         transcript = Transcript(store=False, client=client)
-        weights = adapter_parameters(model, client_name(0))
+        weights = self.trained(model, client_name(0))
         count_hand_over(transcript, self._cuts[0], weights, optimizer)
         self.traffic.add(transcript, samples=0)

@@ -3,7 +3,7 @@
 from qpriv.boundary import CodecName
 
 from .partition import PartitionName
-from .turns import Split
+from .turns import Schedule, Split
 
 
 class UShapedSplit(Split):
@@ -22,6 +22,8 @@ class UShapedSplit(Split):
         bucket: Messages are filled to a multiple of so many tokens a sample.
         partition: How images are dealt to the clients.
         concentration: Of ``dirichlet``: the smaller, the less alike the shards.
+        schedule: ``in_turn`` gives every client a step with the server; ``together`` takes one
+            step of the server for all of them, as a defence that joins their parts needs it.
 
     Raises:
         ConfigError: If a setting cannot work.
@@ -39,5 +41,8 @@ class UShapedSplit(Split):
         bucket: int = 1,
         partition: PartitionName = "iid",
         concentration: float = 0.5,
+        schedule: Schedule = "in_turn",
     ) -> None:
-        super().__init__(cuts, num_clients, "private", codec, bucket, partition, concentration)
+        super().__init__(
+            cuts, num_clients, "private", codec, bucket, partition, concentration, schedule
+        )

@@ -13,6 +13,7 @@ from torch import nn
 
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
+from qpriv.models.encoder_record import EncoderRecord
 from qpriv.models.features import NOTHING, FeatureSizes, Needs, VisualFeatures
 from qpriv.models.stages import Stage
 
@@ -96,6 +97,13 @@ class PruningPolicy(nn.Module, ABC):
             ModelError: If a predictor was trained on another backbone.
         """
         self.counts([1.0], num_patches)
+
+    def check_encoders(self, encoders: EncoderRecord) -> None:
+        """Check, before weights load, that the policy fits the encoders of a backbone.
+
+        Raises:
+            ModelError: If a predictor was trained on other ones.
+        """
 
     def check_depth(self, num_layers: int) -> None:
         """Check, before weights load, that the policy fits into a decoder of some depth.

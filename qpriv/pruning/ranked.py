@@ -10,6 +10,7 @@ from torch import Tensor
 
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError, DataError, ModelError
+from qpriv.models.encoder_record import EncoderRecord
 from qpriv.models.features import FeatureSizes, VisualFeatures
 
 from .budget import check_ratio, top_k
@@ -68,6 +69,10 @@ class RankedPruning(PruningPolicy):
                 f"the predictor takes {trained_on}, the backbone gives {sizes}",
                 remedy="train the predictor on this backbone",
             )
+
+    def check_encoders(self, encoders: EncoderRecord) -> None:
+        """Check, before weights load, that the predictor was trained on these encoders."""
+        self.predictor.check_encoders(encoders)
 
     def rank(self, output: PredictorOutput) -> Tensor:
         """Return the score patches are ranked by, ``[B, N]``; the highest stay."""

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from qpriv.errors import ModelError
+from qpriv.models.encoder_record import EncoderRecord, load_record
 from qpriv.models.features import FeatureSizes, VisualFeatures
 
 from .sensitivity import SensitivityHead
@@ -156,6 +157,8 @@ class DynamicThresholdPredictor(nn.Module):
     def __init__(self, config: PredictorConfig | None = None) -> None:
         super().__init__()
         self.config = config = config or PredictorConfig()
+        self.encoders: EncoderRecord | None = None
+        """The encoders it is trained on; None where a folder of an older version does not say."""
         self.utility_scorer = UtilityScorer(
             config.patch_dim, config.question_dim, config.projection_dim
         )
@@ -177,11 +180,13 @@ class DynamicThresholdPredictor(nn.Module):
         return PredictorOutput(utility, sensitivity, self.gamma * fused, ratio)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``model.safetensors`` and ``config.json``."""
+        """Write ``model.safetensors``, ``config.json``, and ``backbone.json`` where it is known."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         save_file(self.state_dict(), folder / WEIGHTS)
         (folder / CONFIG).write_text(json.dumps(asdict(self.config), indent=2) + "\n")
+        if self.encoders is not None:
+            self.encoders.save(folder)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
@@ -204,4 +209,22 @@ class DynamicThresholdPredictor(nn.Module):
         except (ValueError, TypeError, RuntimeError, SafetensorError) as error:
             reason = " ".join(str(error).split())[:300]
             raise ModelError(f"not a predictor: {reason}", where=str(folder)) from error
+        predictor.encoders = load_record(folder)
         return predictor
+
+    def check_encoders(self, given: EncoderRecord) -> None:
+        """Check that a backbone has the encoders that this was trained on.
+
+        A folder of an older version does not say which they were: then only the widths of the
+        features can be checked, and are.
+
+        Raises:
+            ModelError: If it has other ones.
+        """
+        if self.encoders is None or not (other := self.encoders.unlike(given)):
+            return
+        raise ModelError(
+            f"the predictor was trained on the backbone {self.encoders.backbone}, whose "
+            f"{' and '.join(other)} encoder is not that of {given.backbone}",
+            remedy="train the predictor on this backbone, or give the one it was trained on",
+        )

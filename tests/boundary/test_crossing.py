@@ -143,6 +143,15 @@ def test_generation_crosses_once_whole_and_then_token_by_token(
     assert len(steps) <= 3
 
 
+def test_one_question_alone_crosses_as_it_does_among_others(model: VisionLanguageModel) -> None:
+    alone = model.preprocessor(random_samples(1))
+    with CHANNEL.record(model) as transcript:
+        model.answer(alone, max_new_tokens=4)
+    kinds = [(message.kind, message.prefill) for message in transcript.messages]
+    assert kinds[:2] == [(Kind.ACTIVATION, True), (Kind.LENGTHS, True)]
+    assert set(kinds[2:]) == {(Kind.ACTIVATION, False)}
+
+
 def test_positions_cross_only_where_they_tell_something(model: VisionLanguageModel) -> None:
     batch = model.preprocessor(random_samples(4))
     decision = ragged()

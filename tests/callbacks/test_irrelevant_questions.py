@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from callbacks import IrrelevantQuestionProbe
 from qpriv.errors import ConfigError, DataError, ModelError
+from qpriv.models.encoder_record import read_encoders
 from qpriv.pruning.threshold import DynamicThresholdPredictor, PredictorConfig
 from qpriv.result import read_results
 
@@ -54,3 +57,10 @@ def test_what_cannot_work_is_refused_before_training(tmp_path) -> None:
     DynamicThresholdPredictor(PredictorConfig(sensitivity_dim=5)).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="5 sensitivity values"):
         IrrelevantQuestionProbe(predictor=tmp_path).check(TinyVictim(), TinyData())
+    victim = TinyVictim()
+    same = DynamicThresholdPredictor(PredictorConfig.scaled(victim.model.feature_sizes))
+    own, _ = read_encoders(victim.model.backbone)
+    same.encoders = replace(own, backbone="other/llava", sensitivity="0")
+    same.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="on the sensitivity encoder of other/llava"):
+        IrrelevantQuestionProbe(predictor=tmp_path).check(victim, TinyData())

@@ -150,6 +150,28 @@ def test_split_learning_over_grpc_is_the_fit_bit_for_bit(parties, tmp_path):
 
 
 @pytest.mark.slow
+def test_parties_agree_on_a_defence_and_end_as_the_fit_does(parties, tmp_path):
+    noise = ["--model.defence=GaussianNoise", "--model.defence.std=0.3"]
+    run = parties("--model.paradigm=UShapedSplit", *noise)
+    server = run.serve(rounds=3)
+    refused = run.join(0, "--model.defence.std=0.2")
+    refused.communicate(timeout=900)
+    assert refused.returncode == 2
+    said = (tmp_path / "client0.err").read_text()
+    assert "defence is noise(0.2), the server's is noise(0.3)" in said
+    client = run.join(0, "--secret=0")  # that of the fit; by itself it draws one
+    quiet = ["--run.wandb=off", "--run.tensorboard=false", "--trainer.limit_val_batches=0"]
+    main(["fit", *run.settings, *quiet, "--trainer.max_epochs=1", "--trainer.default_root_dir=fit"])
+    run.ended(client)
+    run.ended(server)
+    expected = adapters(tmp_path / "fit/adapter")
+    assert same(adapters(tmp_path / "server/adapter")["server"], expected["server"])
+    assert same(adapters(tmp_path / "client0/adapter")["client0"], expected["client0"])
+    results = read_results(tmp_path / "client0/results.jsonl")
+    assert {result.defence for result in results} == {"noise(0.3)"}
+
+
+@pytest.mark.slow
 def test_parties_that_are_killed_end_at_the_weights_of_the_fit(parties, tmp_path):
     """Two clients of a U-shaped split; one of them, then the server, is killed as it works."""
     given = ("--model.paradigm=UShapedSplit", "--model.paradigm.num_clients=2")
@@ -247,6 +269,7 @@ def test_a_server_without_certificates_is_told_what_to_give(parties, capsys):
             ["--model.paradigm=SplitLearning", "--trainer.precision=bf16-mixed"],
             "parties take their steps without a trainer, and so not in bf16-mixed",
         ),
+        (["--model.paradigm=UShapedSplit", "--model.paradigm.schedule=together"], "take turns"),
     ],
 )
 def test_what_cannot_be_divided_is_refused(parties, tmp_path, words, reason, capsys):

@@ -8,6 +8,8 @@ from callbacks.step_seed import StepSeed
 from datamodules import FaceBags
 from lightning_modules import PruningStudent, SensitivityTeacher, ThresholdTeacher
 from qpriv.errors import CheckpointError, ConfigError
+from qpriv.models.encoder_record import read_encoders
+from qpriv.models.registry import resolve_backbone
 from qpriv.pruning.oracle import OracleSearch
 from qpriv.pruning.oracle_table import OracleTable
 from qpriv.pruning.threshold import DynamicThresholdPredictor
@@ -54,6 +56,13 @@ def chain(tmp_path_factory):
 
 def predictor(folder):
     return DynamicThresholdPredictor.from_pretrained(folder / "predictor")
+
+
+def test_every_stage_records_the_encoders_it_was_trained_on(chain):
+    root, common = chain
+    encoders, _ = read_encoders(resolve_backbone(common["backbone"]))
+    for stage in ("sensitivity", "threshold", "student"):
+        assert predictor(root / stage).encoders == encoders
 
 
 def changed(one, other) -> set[str]:

@@ -78,6 +78,7 @@ class SplitHost(Host):
         if (number, client) != (self.round, self.turn):
             return Packet("wait", round=self.round)
         self._visitor, self._packets, self._unstepped = client, 0, False
+        self.server.client = client
         return Packet("begin", round=number)
 
     def _learn(self, client: int, packet: Packet) -> Packet:
@@ -107,7 +108,7 @@ class SplitHost(Host):
     def _generate(self, client: int, packet: Packet) -> Packet:
         if self.round < self.rounds:
             raise TransportError("answers are given when training is done")
-        self.server.generation = self._generations.get(client)
+        self.server.generation, self.server.client = self._generations.get(client), client
         self.server.segment.eval()
         answer = self.server(packet.to(self.server.device))
         self._generations[client] = self.server.generation

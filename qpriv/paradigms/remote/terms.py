@@ -32,6 +32,7 @@ def terms_of(model: str, paradigm: Paradigm, recipe: LoraRecipe, seed: int) -> d
     if isinstance(paradigm, Split):
         codec = paradigm.codec.name if paradigm.codec else "as computed"
         terms |= {"cuts": paradigm.cuts, "codec": codec, "bucket": paradigm.bucket}
+        terms["defence"] = paradigm.channel().defence_label
     if isinstance(paradigm, Federated):
         terms |= {
             "local_steps": paradigm.local_steps,

@@ -1,0 +1,70 @@
+"""Whether a run has what a defence needs of it."""
+
+from qpriv.boundary import Defence
+from qpriv.errors import ConfigError
+
+
+def check_run(
+    defence: Defence,
+    paradigm: str,
+    *,
+    clients: int,
+    together: bool,
+    labels_cross: bool,
+    trained: bool,
+) -> None:
+    """Check what a paradigm has against what a defence needs.
+
+    Args:
+        defence: The defence.
+        paradigm: Name of the paradigm's class.
+        clients: Number of clients.
+        together: Whether they step together.
+        labels_cross: Whether the server is told the answers.
+        trained: Whether anything trains before the first cut.
+
+    Raises:
+        ConfigError: If something is missing; names it.
+    """
+    needs = defence.needs
+    missing = {
+        f"{needs.clients} clients": needs.clients > clients,
+        "clients that step together (schedule: together)": (needs.together or defence.joins)
+        and not together,
+        "labels that cross to the server": needs.labels and not labels_cross,
+        "something that trains before the cut": needs.trained and not trained,
+    }
+    for what, holds in missing.items():
+        if holds:
+            raise ConfigError(
+                f"{defence.label} needs {what}: it cannot defend this {paradigm}",
+                where="--model.defence",
+                remedy="choose another paradigm or defence, or more clients",
+            )
+
+
+def check_sizes(defence: Defence, samples: float, micro_batch_size: int | None) -> None:
+    """Check the samples of one client in a pass against what a defence needs.
+
+    Args:
+        defence: The defence.
+        samples: Samples of a client in a step, on average.
+        micro_batch_size: Largest number of samples of a pass; None is all of them.
+
+    Raises:
+        ConfigError: If they are too few, or the parts of a step are not joined whole.
+    """
+    if defence.joins and micro_batch_size is not None:
+        raise ConfigError(
+            f"{defence.label} joins the whole parts of its clients",
+            where="--model.micro_batch_size",
+            remedy="leave it out",
+        )
+    count = min(samples, micro_batch_size or samples)
+    if count < defence.needs.batch_size:
+        raise ConfigError(
+            f"{defence.label} needs {defence.needs.batch_size} samples of a client at a time, "
+            f"there are {count:g}",
+            where="--data.batch_size",
+            remedy="raise it, or --model.micro_batch_size",
+        )

@@ -1,0 +1,97 @@
+"""Clients that step together under a defence that joins their parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from qpriv.boundary import Defence, Part, Transcript, stopped
+from qpriv.boundary.crossing import Arrived
+from qpriv.models.batch import VQABatch
+from qpriv.models.prepared import PreparedInputs
+
+from .centralized import StepReport, answer_tokens
+from .guards import OwnGradient
+from .paradigm import Run
+
+if TYPE_CHECKING:
+    from .turns import Split
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a client has learned in a step, before it is clipped and taken.
+
+    Args:
+        client: The client.
+        report: What it saw.
+        transcript: What has crossed.
+        own: The gradient of its own terms.
+    """
+
+    client: int
+    report: StepReport
+    transcript: Transcript
+    own: OwnGradient
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What a client has sent in a step, and what of it has arrived at the server."""
+
+    client: int
+    inputs: PreparedInputs
+    transcript: Transcript
+    own: OwnGradient
+    arrived: Arrived
+
+
+def learn_joined(
+    split: "Split", defence: Defence, run: Run, parts: Sequence[tuple[int, VQABatch]]
+) -> list[Lesson]:
+    """Add the gradients of a step in which the server computes with joined parts.
+
+    Every client sends first; then each one's model goes on behind the first cut, from what the
+    defence has made of all parts. The gradient returns through the join to all clients at once.
+
+    Args:
+        split: The paradigm.
+        defence: What joins.
+        run: What is trained.
+        parts: Each client's rows.
+    """
+    tokens = sum(answer_tokens(part) for _, part in parts)
+    sent = [_send(split, run, client, part) for client, part in parts]
+    joined = defence.join([Part(each.arrived.rows, each.arrived.context) for each in sent])
+    loss, lessons = torch.zeros((), device=run.model.device), []
+    for each, rows in zip(sent, joined, strict=True):
+        if rows.shape != each.arrived.rows.shape:
+            raise ValueError(f"{defence.label} joined rows to {tuple(rows.shape)}: keep the shape")
+        arrived, cut = replace(each.arrived, rows=rows), split.cuts[0]
+        with split.opened(run.model, each.client, gradients=True, instead=arrived) as behind:
+            output = run.model(each.inputs)
+        # what returns of it will be recorded as it returns, in the backward pass of all
+        each.transcript.messages += behind.transcript.messages
+        behind.transcript.messages = each.transcript.messages
+        split.observe(each.transcript, output)
+        own = answer_tokens(each.inputs.batch)
+        loss = loss + output.loss * (own / tokens)
+        kept = int(output.at(cut).visual_counts.sum())
+        report = StepReport(float(output.loss.detach()), own, kept, len(each.inputs))
+        lessons.append(Lesson(each.client, report, each.transcript, each.own))
+    run.scaling.backward(loss)
+    return lessons
+
+
+def _send(split: "Split", run: Run, client: int, batch: VQABatch) -> _Sent:
+    """Let a client compute up to the cut and send; its own terms are learned."""
+    own, cut = split.own_gradient(run, client), split.cuts[0]
+    with split.opened(run.model, client, gradients=True, terms=True, stop=cut) as opened:
+        features = run.encode(batch, run.policy.needs)
+        decision = run.policy.decide(features, batch.samples)
+        inputs = run.model.prepare(batch, features, decision)
+        with stopped():
+            run.model(inputs)
+    own.learn(opened.take_terms(), 1.0)
+    return _Sent(client, inputs, opened.transcript, own, opened.arrived)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from callbacks.isolation import item_seed
 from callbacks.probe import Probe, Visit
-from qpriv.attacks.blind import blind_scores
+from qpriv.attacks.blind import FOLDS, blind_scores, count_groups
 from qpriv.attacks.lira import lira_attack
 from qpriv.attacks.membership import (
     ShadowSignals,
@@ -135,6 +135,13 @@ class MembershipProbe(Probe):
             raise ConfigError(
                 f"no members or no non-members of types {self.question_types}",
                 remedy="check question_types and the data module",
+            )
+        fewest = min(count_groups(own) for own in (candidates.members, candidates.nonmembers))
+        if fewest < FOLDS:
+            raise ConfigError(
+                f"{fewest} groups of members or non-members are too few for the blind baseline",
+                where="max_samples",
+                remedy=f"give {FOLDS} images (or patients) or more of both",
             )
         draw_shadow_set(data.population(), data.members(), seed=0)
 

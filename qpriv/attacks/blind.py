@@ -18,6 +18,12 @@ from sklearn.preprocessing import StandardScaler
 from qpriv.datasets.sample import VQASample
 
 FOLDS = 5
+"""Folds of the cross-validation; there must be as many groups of members and of non-members."""
+
+
+def count_groups(samples: Sequence[VQASample]) -> int:
+    """Return how many images (or patients) some samples are about."""
+    return len({sample.group_id for sample in samples})
 
 
 def blind_scores(

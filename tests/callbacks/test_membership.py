@@ -88,3 +88,5 @@ def test_shadow_models_are_trained_as_long_as_the_victim(
     assert {r.status for r in results} <= {"ok", "not applicable"}
     last = 2 if settings.get("limit_train_batches") else 1
     assert {r.epoch for r in results} == ({0, 1} if every == 1 else {last})
+    with pytest.raises(ConfigError, match="4 groups of members or non-members are too few"):
+        MembershipProbe(max_samples=4).check(TinyVictim(), TinyData())

@@ -16,6 +16,7 @@ from qpriv.boundary.defence import Defence
 from qpriv.pruning.policy import PruningPolicy
 
 from .errors import fail, nearest
+from .own_config import for_command, is_written_by_a_run
 
 _KEY = re.compile(r'Parser key "([\w.]+)":\s*')
 _CLASS = re.compile(r"Expected a dot import path string: (\S+)")
@@ -55,6 +56,9 @@ class ConfigFile(ActionConfigFile):
         """Read the file into ``namespace``; lists that it does not name stay."""
         # a configuration may be given in place of a file; its text is too long for a path
         text = Path(values).read_text("utf-8") if os.path.isfile(values) else values
+        if is_written_by_a_run(text):
+            known = {action.dest for action in parser._actions}
+            values = text = for_command(text, Path(values), known)
         appended = _APPENDED.findall(text)
         earlier = {
             key: namespace.pop(key)

@@ -1,7 +1,6 @@
 """What every run has: loggers, callbacks, its settings in a file, and a name for later stages."""
 
 import os
-import re
 import time
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from .loggers import (
     PrivateTensorBoardLogger,
     PrivateWandbLogger,
 )
+from .own_config import name_of_run
 from .run_folder import LAST, SETTINGS, RunOptions
 
 
@@ -144,9 +144,8 @@ class SaveRunConfig(SaveConfigCallback):
 
 def mark_latest(folder: Path) -> None:
     """Let ``<root>/latest/<name>`` point to a finished run, so that configurations can name it."""
-    name = re.sub(r"-\d{8}-\d{6}(-\d+)?$", "", folder.name)
-    link = folder.parent / "latest" / name
+    link = folder.parent / "latest" / name_of_run(folder)
     link.parent.mkdir(exist_ok=True)
-    draft = link.with_name(f".{name}.{os.getpid()}")
+    draft = link.with_name(f".{link.name}.{os.getpid()}")
     draft.symlink_to(Path("..") / folder.name)
     os.replace(draft, link)

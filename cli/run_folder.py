@@ -69,14 +69,21 @@ class Run:
 
 
 def open_run(
-    options: RunOptions, command: str, name: str, folder: str | None, ckpt_path: str | None
+    options: RunOptions,
+    command: str,
+    name: str,
+    folder: str | None,
+    ckpt_path: str | None,
+    *,
+    is_typed: bool = True,
 ) -> Run:
     """Choose the folder of a run; no folder that holds another run is ever written to.
 
     ``ckpt_path`` is a file, ``last`` (go on with the newest run of this name, or the one in
     ``folder``), or ``auto`` (the same, or start afresh where there is none). A run that died
-    before its first checkpoint starts anew in its folder. Processes that this one starts for a
-    distributed run take over its choice.
+    before its first checkpoint starts anew in its folder. A command that measures a fit by the
+    fit's own configuration, whose folder nobody has typed (``is_typed``), gets a fresh one.
+    Processes that this one starts for a distributed run take over its choice.
 
     Raises:
         ConfigError: If the folder holds a run or another process is at work there, there is
@@ -86,6 +93,8 @@ def open_run(
     handed_over = os.environ.get(_HANDED_OVER)
     if handed_over is not None and os.environ.get("LOCAL_RANK", "0") != "0":
         return _read_run(handed_over)
+    if command != "fit" and not is_typed and _holds_a_run(folder):
+        folder = None
     _check_agreement(options, folder)
     run = _choose(options, command, options.name or name, folder, ckpt_path)
     check_room(run.folder)
@@ -164,13 +173,18 @@ def _fresh(options: RunOptions, command: str, name: str, folder: str | None) -> 
         stem = Path(options.root) / f"{label}-{time.strftime('%Y%m%d-%H%M%S')}"
         tries = [stem, *(stem.with_name(f"{stem.name}-{number}") for number in range(2, 100))]
         return next(path for path in tries if not path.exists())
-    if (Path(folder) / SETTINGS).exists():
+    if _holds_a_run(folder):
+        goes_on = ", or go on with it by --ckpt_path last" if command == "fit" else ""
         raise ConfigError(
             f"{folder} holds a run already",
             where="--trainer.default_root_dir",
-            remedy="choose another folder, or go on with it by --ckpt_path last",
+            remedy=f"choose another folder{goes_on}",
         )
     return Path(folder)
+
+
+def _holds_a_run(folder: str | None) -> bool:
+    return folder is not None and (Path(folder) / SETTINGS).exists()
 
 
 def _newest(root: Path, name: str, folder: str | None) -> Path | None:

@@ -30,6 +30,7 @@ from .attack import AttackTrainer
 from .endings import conclusion, written
 from .errors import LostProcessError, Terminated, typed
 from .loggers import refuse_open
+from .own_config import is_in_a_run, name_of_run
 from .parser import reading
 from .run import SaveRunConfig, loggers, mark_latest, standard_callbacks
 from .run_folder import Run, RunOptions, open_run
@@ -62,6 +63,7 @@ class QprivCLI(LightningCLI):
             config_name(args) or str(options.model.class_path).rpartition(".")[2],
             options.trainer.default_root_dir,
             options.get("ckpt_path"),
+            is_typed=bool(typed(args, "--trainer.default_root_dir")),
         )
         options.ckpt_path = self.run.ckpt_path
         if self.run.ckpt_path is None:
@@ -109,6 +111,8 @@ class QprivCLI(LightningCLI):
         """Say where the run goes."""
         if self.trainer.is_global_zero:
             print(f"run folder: {self.run.folder}" + (" (goes on)" if self.run.resumed else ""))
+
+    before_validate = before_test = before_predict = before_attack = before_fit
 
     def after_fit(self) -> None:
         """Let later stages find this run by its name."""
@@ -234,9 +238,11 @@ def check_yaml(args: Sequence[str]) -> None:
 
 
 def config_name(args: Sequence[str]) -> str:
-    """Return the name of the first configuration file, without folder and ending."""
-    files = typed(args, "--config") + typed(args, "-c")
-    return Path(files[0]).stem if files else ""
+    """Return the name of the first configuration file, or of the run that it is of."""
+    files = [Path(file) for file in typed(args, "--config") + typed(args, "-c")]
+    if files and is_in_a_run(files[0]):
+        return name_of_run(files[0].parent)
+    return files[0].stem if files else ""
 
 
 def stored_settings(path: Path, class_path: str | None) -> dict[str, Any]:

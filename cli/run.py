@@ -69,6 +69,11 @@ def standard_callbacks(
     return always if minutes is None else [*always, TimedCheckpoint(folder / LAST, minutes)]
 
 
+def is_checkpoint(callback: L.Callback) -> bool:
+    """Return whether a callback writes checkpoints."""
+    return isinstance(callback, RunCheckpoint | TimedCheckpoint)
+
+
 class ResumeRun(L.Callback):
     """Takes out of the run's files what a run that goes on is going to measure again.
 
@@ -138,8 +143,13 @@ class SaveRunConfig(SaveConfigCallback):
             path = path.with_name(f"config-{time.strftime('%Y%m%d-%H%M%S')}.yaml")
         write_whole(path, self.text.encode())
         settings = yaml.safe_load(self.text)
-        for logger in trainer.loggers:
+        for logger in trainer.loggers if _tells_loggers(trainer) else []:
             logger.log_hyperparams(settings)
+
+
+def _tells_loggers(trainer: L.Trainer) -> bool:
+    """Return whether loggers are told the settings (``enable_autolog_hparams``)."""
+    return bool(getattr(trainer, "enable_autolog_hparams", True))
 
 
 def mark_latest(folder: Path) -> None:

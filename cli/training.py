@@ -32,7 +32,8 @@ from .errors import LostProcessError, Terminated, typed
 from .loggers import refuse_open
 from .own_config import is_in_a_run, name_of_run
 from .parser import reading
-from .run import SaveRunConfig, loggers, mark_latest, standard_callbacks
+from .refusals import missing_package, refuse_given
+from .run import SaveRunConfig, is_checkpoint, loggers, mark_latest, standard_callbacks
 from .run_folder import Run, RunOptions, open_run
 from .telling import TellEverywhere, quiet
 
@@ -83,10 +84,24 @@ class QprivCLI(LightningCLI):
         """Name the folder in the settings that are saved and given to the trainer."""
         self.config[self.subcommand].trainer.default_root_dir = str(self.run.folder)
 
+    def instantiate_classes(self) -> None:
+        """Build data, model and trainer; name the package that a configured class misses.
+
+        Raises:
+            ConfigError: If one does.
+        """
+        try:
+            super().instantiate_classes()
+        except ValueError as error:
+            if missing := missing_package(str(error)):
+                raise missing from error
+            raise
+
     def instantiate_trainer(self, **kwargs: Any) -> L.Trainer:  # noqa: ANN401
         """Build the trainer with the run's loggers, callbacks and checkpoints."""
         options = self.config_init[self.subcommand]
         given = options.trainer
+        refuse_given(given, str(self.subcommand))
         if not given.fast_dev_run:
             own = loggers(options.run, self.run.folder) if given.logger is not False else []
             listed = [each for each in _as_list(given.logger) if isinstance(each, Logger)]
@@ -96,9 +111,10 @@ class QprivCLI(LightningCLI):
             always: list[L.Callback] = [TellEverywhere()]
             if self.subcommand == "fit":
                 standard = standard_callbacks(options.run, self.model, self.run.folder)
+                if given.enable_checkpointing is False:
+                    standard = [each for each in standard if not is_checkpoint(each)]
                 always += [Inventory(), *standard]
             self.trainer_defaults["callbacks"] = always
-        refuse_forked(given.strategy, str(self.subcommand))
         kwargs["plugins"] = [AtomicCheckpointIO(), *_as_list(given.plugins)]
         try:
             return super().instantiate_trainer(**kwargs)
@@ -109,7 +125,9 @@ class QprivCLI(LightningCLI):
 
     def before_fit(self) -> None:
         """Say where the run goes."""
-        if self.trainer.is_global_zero:
+        if getattr(self.trainer, "fast_dev_run", False):
+            print("trial run: nothing of it is kept")
+        elif self.trainer.is_global_zero:
             print(f"run folder: {self.run.folder}" + (" (goes on)" if self.run.resumed else ""))
 
     before_validate = before_test = before_predict = before_attack = before_fit
@@ -140,6 +158,10 @@ def run(words: Sequence[str]) -> None:
         _run(words)
     except SIGTERMException:
         raise Terminated from None
+    except MisconfigurationException as error:
+        # what only the trainer knows of: settings that do not go together
+        reason = " ".join(str(error).split())
+        raise ConfigError(reason, where="--trainer", remedy="see --help") from error
     except ProcessRaisedException as error:
         raise told_by_a_process(str(error)) from error
     except ProcessExitedException as error:
@@ -171,26 +193,6 @@ def _run(words: Sequence[str]) -> None:
         args=args,
         **reading(),
     )
-
-
-def refuse_forked(strategy: object, command: str) -> None:
-    """Refuse to copy a process in which threads are running, and to attack in a spawned one.
-
-    Raises:
-        ConfigError: If it is one of them.
-    """
-    if isinstance(strategy, str) and strategy.startswith(("ddp_fork", "ddp_notebook")):
-        raise ConfigError(
-            f"{strategy} copies a process whose threads stay behind, and may wait for them for ever",
-            where="--trainer.strategy",
-            remedy="use ddp or ddp_spawn, which start new processes",
-        )
-    if command == "attack" and isinstance(strategy, str) and strategy.startswith("ddp_spawn"):
-        raise ConfigError(
-            f"{strategy} loads the checkpoint in processes that end before it is attacked",
-            where="--trainer.strategy",
-            remedy="use ddp, which starts the command once more for each process",
-        )
 
 
 def told_by_a_process(text: str) -> Exception:

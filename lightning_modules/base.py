@@ -21,6 +21,7 @@ from qpriv.paradigms.ranks import world
 from qpriv.paradigms.recipe import Schedule, warmed_up
 
 from .precision import check_precision
+from .refusals import refuse, write_nowhere
 
 _IDENTITY = "qpriv_base"
 Row = TypeVar("Row")
@@ -45,6 +46,17 @@ class TrainedOnly(L.LightningModule):
         self.strict_loading = False
         self._seed = seed
         self._weights_epoch = -1
+
+    def configure_callbacks(self) -> list[L.Callback]:
+        """Refuse settings of the trainer that cannot work here; the first hook that a trainer calls.
+
+        Raises:
+            ConfigError: If it has one.
+        """
+        refuse(self.trainer, self)
+        if getattr(self.trainer, "fast_dev_run", False):
+            self._trial = write_nowhere(self.trainer)
+        return []
 
     def setup(self, stage: str) -> None:
         """Refuse a precision the module cannot work in, before weights load.

@@ -1,6 +1,7 @@
 """`DocumentVQAModule`: fine-tuning Donut, Pix2Struct or PaliGemma to answer about pages."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -95,6 +96,15 @@ class DocumentVQAModule(TrainedOnly):
     def preprocessor(self) -> PageReader:
         """Return what turns pages with questions into batches."""
         return self._reader
+
+    @property
+    def learning_rate(self) -> float:
+        """Return the peak learning rate; `Tuner.lr_find` sets it."""
+        return self.recipe.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self.recipe = replace(self.recipe, learning_rate=value)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Return AdamW over what is trained, and the schedule."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -213,6 +214,15 @@ class VQAModule(EvaluatedVQA):
         )
 
     @property
+    def learning_rate(self) -> float:
+        """Return the peak learning rate; `Tuner.lr_find` sets it."""
+        return self._recipe.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self._recipe = replace(self._recipe, learning_rate=value)
+
+    @property
     def data_replicas(self) -> int:
         """Return among how many processes the training data are dealt."""
         return 1 if self.paradigm.clients_on_ranks else self.trainer.world_size
@@ -231,8 +241,8 @@ class VQAModule(EvaluatedVQA):
         # trainers keep the modes a model comes with, and ours comes evaluating
         self.model.train()
 
-    def training_step(self, batch: VQABatch, batch_idx: int) -> None:
-        """Let the parties learn from one batch."""
+    def training_step(self, batch: VQABatch, batch_idx: int) -> Tensor | None:
+        """Let the parties learn from one batch; return its loss, where one of them knows it."""
         if missing := self.paradigm.missing:
             loader = cast(ResumableLoader[Any], self.trainer.train_dataloader)
             drawn = loader.batches(batch_idx - missing, batch_idx)
@@ -253,11 +263,12 @@ class VQAModule(EvaluatedVQA):
             last=self.trainer.is_last_batch,
         )
         if report is None:
-            return
+            return None
         self.log("train/loss", report.loss, prog_bar=True, batch_size=report.samples)
         self.log("train/kept_tokens", report.kept / report.samples, batch_size=report.samples)
         for name, value in self.paradigm.figures.items():
             self.log(f"train/{name}", value, batch_size=report.samples)
+        return torch.tensor(report.loss)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what was trained, and where the parties stand."""

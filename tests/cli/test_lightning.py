@@ -1,0 +1,121 @@
+"""Every option of Lightning's trainer works, or is refused in a line that names what does it."""
+
+import inspect
+import re
+from pathlib import Path
+
+import lightning as L
+import pytest
+from lightning.pytorch.callbacks import LearningRateFinder
+from lightning.pytorch.tuner import Tuner
+
+from cli.main import main
+from datamodules import FaceScenes
+from lightning_modules import VQAModule
+from qpriv.models.vision_language import VisionLanguageModel
+
+from .conftest import QUICK, SMALL
+
+FIT = ["fit", "--config=tiny/vqa.yaml", *SMALL["VQAModule"], *QUICK, "--run.wandb=off",
+       "--run.tensorboard=false", "--trainer.default_root_dir=run"]  # fmt: skip
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "lightning.md"
+
+REFUSED = {
+    "accumulate_grad_batches=2": "--model.micro_batch_size",
+    "gradient_clip_val=0.5": "--model.clip",
+    "gradient_clip_val=0": "--model.clip",
+    "gradient_clip_algorithm=value": "--model.clip",
+    "overfit_batches=1": "--data.max_train",
+    "overfit_batches=0.5": "--data.max_train",
+    "limit_train_batches=0": "qpriv validate",
+    "barebones=true": "--trainer.profiler",
+    "model_registry=somewhere": "upload the exported folder",
+    "strategy=ddp_fork": "ddp_spawn",
+    "callbacks=BatchSizeFinder": "Tuner.scale_batch_size",
+    "callbacks=LearningRateFinder": "Tuner.lr_find",
+}
+WORKING = {
+    "accelerator=cpu", "devices=1", "num_nodes=1", "precision=32", "logger=true", "logger=false",
+    "max_epochs=1", "min_epochs=1", "max_steps=2", "min_steps=1", "max_time=00:01:00:00",
+    "limit_train_batches=1", "limit_val_batches=1", "limit_val_batches=0", "limit_test_batches=1",
+    "limit_predict_batches=1", "val_check_interval=1", "val_check_interval=0.5",
+    "check_val_every_n_epoch=2", "num_sanity_val_steps=1", "log_every_n_steps=1",
+    "enable_checkpointing=false", "enable_progress_bar=true", "enable_model_summary=true",
+    "deterministic=true", "benchmark=true", "inference_mode=false", "use_distributed_sampler=true",
+    "profiler=simple", "detect_anomaly=true", "sync_batchnorm=true", "plugins=[]",
+    "reload_dataloaders_every_n_epochs=1", "default_root_dir=run", "enable_autolog_hparams=false",
+    "fast_dev_run=1",
+}  # fmt: skip
+
+
+def test_every_option_of_the_trainer_is_judged_and_documented():
+    options = inspect.signature(L.Trainer.__init__).parameters.keys() - {"self"}
+    assert options == {each.partition("=")[0] for each in (*REFUSED, *WORKING)}
+    rows = re.findall(r"^\| (.+?) \|", DOCUMENTED.read_text(), re.MULTILINE)
+    assert options <= set(re.findall(r"`(\w+)`", " ".join(rows)))
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_what_would_do_nothing_is_refused_before_weights_load(option, here, capsys, monkeypatch):
+    monkeypatch.setattr(VisionLanguageModel, "from_pretrained", lambda *_, **__: pytest.fail())
+    with pytest.raises(SystemExit) as leaving:
+        main([*FIT, f"--trainer.{option}"])
+    error = capsys.readouterr().err.partition("qpriv: error: ")[2]
+    assert leaving.value.code == 2
+    assert REFUSED[option] in error and len(error.splitlines()) == 1
+    assert not (here / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", sorted(WORKING))
+def test_what_works_trains(option, here):
+    main([*FIT, f"--trainer.{option}"])
+    run = here / "run"
+    assert run.exists() is (option != "fast_dev_run=1")
+    if run.exists():
+        assert any((run / "adapter").iterdir())
+        assert (run / "checkpoints").exists() is (option != "enable_checkpointing=false")
+        measured = option not in {"limit_val_batches=0", "check_val_every_n_epoch=2", "max_steps=2"}
+        assert (run / "results.jsonl").exists() is measured
+
+
+def test_a_trial_run_leaves_nothing(here, capsys):
+    before = set(here.rglob("*"))
+    main([*FIT, "--trainer.fast_dev_run=1", "--model.feature_cache=null"])
+    assert set(here.rglob("*")) == before
+    assert "nothing of it is kept" in capsys.readouterr().out
+
+
+def test_a_logger_without_its_package_is_told_in_a_line(here, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main([*FIT, "--trainer.logger=MLFlowLogger"])
+    error = capsys.readouterr().err.partition("qpriv: error: ")[2]
+    assert leaving.value.code == 2
+    assert "pip install 'mlflow" in error and len(error.splitlines()) == 1
+
+
+def test_the_tuner_finds_a_learning_rate_and_a_batch_size(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    module = VQAModule(rank=4, feature_cache=None)
+    data = FaceScenes(num_train=8, num_memorised=4, num_eval=2, batch_size=8, num_auxiliary=8,
+                      num_targets=4)  # fmt: skip
+    trainer = L.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        use_distributed_sampler=False,
+        limit_val_batches=0,
+    )
+    found = Tuner(trainer).lr_find(
+        module, datamodule=data, num_training=8, min_lr=1e-4, max_lr=1e-1
+    )
+    losses = found.results["loss"]
+    assert len(losses) == len(found.results["lr"]) and all(loss > 0 for loss in losses)
+    assert not any(isinstance(each, LearningRateFinder) for each in trainer.callbacks)
+    size = Tuner(trainer).scale_batch_size(module, datamodule=data, max_trials=1, init_val=4)
+    assert data.batch_size == size in {4, 8}
+    module.learning_rate = 0.01
+    trainer.fit(module, datamodule=data)
+    assert trainer.optimizers[0].param_groups[0]["initial_lr"] == 0.01

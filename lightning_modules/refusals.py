@@ -1,13 +1,17 @@
 """Settings of a trainer that would do nothing here, or something else: each is refused by name."""
 
 import tempfile
+from collections.abc import Mapping
 
 import lightning as L
 from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
     BatchSizeFinder,
     GradientAccumulationScheduler,
     LearningRateFinder,
+    ModelPruning,
     StochasticWeightAveraging,
+    WeightAveraging,
 )
 
 from qpriv.errors import ConfigError
@@ -21,6 +25,39 @@ _OWN_STEPS = {
     "gradient_clip_algorithm": (None, "gradients are clipped by their norm, to --model.clip"),
 }
 """What does nothing where a module steps by itself: the value that asks for nothing, and a remedy."""
+
+Table = Mapping[type[L.Callback], tuple[str, str]]
+_CALLBACKS: Table = {
+    LearningRateFinder: (
+        "the schedule is made before the rate is found",
+        "use Tuner.lr_find before the fit",
+    ),
+    BatchSizeFinder: (
+        "the schedule is made before the size is found",
+        "use Tuner.scale_batch_size before the fit",
+    ),
+    BackboneFinetuning: (
+        "adapters and heads are trained, and all else stays frozen",
+        "leave it out",
+    ),
+    ModelPruning: (
+        "it renames weights, and checkpoints go by their names",
+        "prune visual tokens by --model.policy",
+    ),
+    WeightAveraging: (
+        "checkpoints would hold the frozen weights as well, and could not be gone on with",
+        "leave it out",
+    ),
+}
+"""What cannot be done to modules of the suite: why not, and a remedy."""
+_STEPPING: Table = {
+    GradientAccumulationScheduler: ("the module takes its steps itself", _ACCUMULATION),
+    StochasticWeightAveraging: (
+        "its schedule does not reach a module that takes its steps itself",
+        "leave it out",
+    ),
+}
+"""What cannot be done to a module that steps by itself."""
 
 
 def refuse(trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -72,28 +109,26 @@ def _refuse_batches(trainer: L.Trainer) -> None:
 
 
 def _refuse_callback(callback: L.Callback, module: L.LightningModule) -> None:
-    name = type(callback).__name__
     # `Tuner` ends the fit in which it searches; the schedule of the next one is made anew
-    alone = getattr(callback, "_early_exit", False)
+    by_tuner = getattr(callback, "_early_exit", False)
+    told = _clients(callback, module) if by_tuner else _found(_CALLBACKS, callback)
+    if told is None and not module.automatic_optimization:
+        told = _found(_STEPPING, callback)
+    if told is not None:
+        what, remedy = told
+        name = type(callback).__name__
+        raise ConfigError(f"{name}: {what}", where="trainer.callbacks", remedy=remedy)
+
+
+def _clients(callback: L.Callback, module: L.LightningModule) -> tuple[str, str] | None:
     parties: int = getattr(getattr(module, "paradigm", None), "num_clients", 1)
-    told = None
-    if isinstance(callback, LearningRateFinder) and alone and parties > 1:
-        told = "the clients have optimisers of their own", "search with one client"
-    elif isinstance(callback, LearningRateFinder) and not alone:
-        told = "the schedule was made before the rate is found", "use Tuner.lr_find before the fit"
-    elif isinstance(callback, BatchSizeFinder) and not alone:
-        told = (
-            "the schedule was made before the size is found",
-            "use Tuner.scale_batch_size before the fit",
-        )
-    elif module.automatic_optimization:
-        return
-    elif isinstance(callback, GradientAccumulationScheduler):
-        told = f"{type(module).__name__} takes its steps itself", _ACCUMULATION
-    elif isinstance(callback, StochasticWeightAveraging):
-        told = "its schedule does not reach a module that takes its steps itself", "leave it out"
-    if told:
-        raise ConfigError(f"{name}: {told[0]}", where="trainer.callbacks", remedy=told[1])
+    if isinstance(callback, LearningRateFinder) and parties > 1:
+        return "clients have optimisers of their own", "search with one client"
+    return None
+
+
+def _found(table: Table, callback: L.Callback) -> tuple[str, str] | None:
+    return next((told for kind, told in table.items() if isinstance(callback, kind)), None)
 
 
 def write_nowhere(trainer: L.Trainer) -> tempfile.TemporaryDirectory[str]:

@@ -33,6 +33,11 @@ REFUSED = {
     "strategy=ddp_fork": "ddp_spawn",
     "callbacks=BatchSizeFinder": "Tuner.scale_batch_size",
     "callbacks=LearningRateFinder": "Tuner.lr_find",
+    "callbacks=BackboneFinetuning": "leave it out",
+    "callbacks=ModelPruning --trainer.callbacks.pruning_fn=l1_unstructured": "--model.policy",
+    "callbacks=EMAWeightAveraging": "frozen weights",
+    "callbacks=StochasticWeightAveraging --trainer.callbacks.swa_lrs=0.01": "leave it out",
+    "callbacks=GradientAccumulationScheduler --trainer.callbacks.scheduling={0: 2}": "batch_size",
 }
 WORKING = {
     "accelerator=cpu", "devices=1", "num_nodes=1", "precision=32", "logger=true", "logger=false",
@@ -59,7 +64,7 @@ def test_every_option_of_the_trainer_is_judged_and_documented():
 def test_what_would_do_nothing_is_refused_before_weights_load(option, here, capsys, monkeypatch):
     monkeypatch.setattr(VisionLanguageModel, "from_pretrained", lambda *_, **__: pytest.fail())
     with pytest.raises(SystemExit) as leaving:
-        main([*FIT, f"--trainer.{option}"])
+        main([*FIT, *f"--trainer.{option}".replace(" --", "\n--").splitlines()])
     error = capsys.readouterr().err.partition("qpriv: error: ")[2]
     assert leaving.value.code == 2
     assert REFUSED[option] in error and len(error.splitlines()) == 1

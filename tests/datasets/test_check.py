@@ -54,7 +54,7 @@ def test_a_leak_by_carving_is_also_counted_for_the_release(tmp_path):
 def test_unknown_sets_and_empty_folders_are_one_error_each(tmp_path):
     with pytest.raises(ConfigError, match=r"'VizWiz'.*SLAKE"):
         check("VizWiz", tmp_path)
-    with pytest.raises(DataError, match=r"test\.json"):
+    with pytest.raises(DataError, match=r"no file train\.json"):
         check("SLAKE", tmp_path)
 
 

@@ -2,6 +2,7 @@ import copy
 import pickle
 from dataclasses import replace
 
+import msgspec
 import pytest
 import torch
 from torch.testing import assert_close
@@ -287,7 +288,7 @@ def test_correct_means_that_greedy_decoding_writes_the_gold_answer(model, batch)
     labels = torch.full_like(written, IGNORED)
     labels[:, start:] = written[:, start:]
     mask = torch.cat((one.prompt_mask, torch.ones_like(written[:, start:])), dim=1)
-    gold = replace(one, input_ids=written, attention_mask=mask, labels=labels)
+    gold = msgspec.structs.replace(one, input_ids=written, attention_mask=mask, labels=labels)
     assert model.answer_log_probs(gold).correct.tolist() == [True]
     labels[:, -1] += 1
     assert model.answer_log_probs(gold).correct.tolist() == [False]

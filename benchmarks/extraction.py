@@ -12,7 +12,7 @@ import time
 
 import torch
 
-from qpriv.attacks.extraction import extract, full_pages, generate
+from qpriv.attacks.extraction.asking import extract, full_pages, generate
 from qpriv.datasets.documents.fake_documents import DocumentMaker
 from qpriv.models.documents.loading import load_document_model
 

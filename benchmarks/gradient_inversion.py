@@ -17,10 +17,10 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the networks are those of the tests
 
-from qpriv.attacks.gradient_inversion import GradientInversion
+from qpriv.attacks.gradients.inversion import GradientInversion
 from qpriv.datasets.dpriv.mnist import MNIST
-from tests.attacks.classifiers import LeNet, digits
-from tests.attacks.test_gradient_inversion import observe, published_loop, shared_gradient
+from tests.qpriv.attacks.gradients.classifiers import LeNet, digits
+from tests.qpriv.attacks.gradients.test_inversion import observe, published_loop, shared_gradient
 
 
 def pictures(mnist: str | None) -> tuple[Tensor, Tensor]:

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from qpriv.attacks.gradient_sources import SharedGradient, read_update, share_update
+from qpriv.attacks.gradients.sources import SharedGradient, read_update, share_update
+from qpriv.attacks.gradients.span_test import PROJECTIONS, first_layer_span, token_inputs
 from qpriv.attacks.observation import one_per_image
-from qpriv.attacks.span_test import PROJECTIONS, first_layer_span, token_inputs
 from qpriv.datasets.face_scenes import FaceScenes
 from qpriv.datasets.sample import VQASample
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.recipe import LoraRecipe
-from qpriv.pruning.controls import RandomPruning
+from qpriv.pruning.baselines import RandomPruning
 from qpriv.pruning.policy import NoPruning, PruningPolicy
 
 

@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 
 from qpriv.datasets.documents.canaries import Curation
 from qpriv.datasets.documents.docvqa import DocVQA
-from qpriv.datasets.documents.docvqa_layout import write_docvqa
 from qpriv.datasets.documents.fake_documents import DocumentMaker
 from qpriv.datasets.documents.preparation import prepare_canaries
+from tests.qpriv.datasets.documents.docvqa_layout import write_docvqa
 
 
 def megabytes() -> float:

@@ -6,8 +6,8 @@ from typing import cast
 import lightning as L
 
 from callbacks import Probe
-from callbacks.checkpoint_io import AtomicCheckpointIO
 from callbacks.endings import passes_of
+from callbacks.runtime.checkpoint_io import AtomicCheckpointIO
 from qpriv.attacks.victim import AttackData
 from qpriv.errors import ConfigError
 

@@ -43,12 +43,12 @@ def study(words: Sequence[str]) -> None:
         "--fast", action="store_true", help="only show that all runs: a step or two of each stage"
     )
     given = parser.parse_args(words)
-    from . import training
+    from . import train
     from .study import run_study
 
-    config = Path(training.shipped(str(given.config)))
+    config = Path(train.shipped(str(given.config)))
     out = given.out or Path("runs") / f"{config.stem}{'-fast' if given.fast else ''}"
-    short = training.CONFIGS / "study" / "probes" / "tiny.yaml" if given.fast else None
+    short = train.CONFIGS / "study" / "probes" / "tiny.yaml" if given.fast else None
     outcome = run_study(config, out, run_trial, jobs=given.jobs, dry_run_probes=short)
     if outcome.report is not None:
         print(f"report: {outcome.report}")
@@ -58,9 +58,9 @@ def study(words: Sequence[str]) -> None:
 
 def run_trial(words: Sequence[str]) -> None:
     """Run one command of a study in this process."""
-    from . import documents, training
+    from . import documents, train
 
-    (documents if words[0] == "documents" else training).run(words)
+    (documents if words[0] == "documents" else train).run(words)
 
 
 def data(words: Sequence[str]) -> None:

@@ -6,11 +6,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from qpriv.attacks.registry import attacks
-from qpriv.boundary.traffic import EXCHANGED, PASSED, SENT
 from qpriv.errors import ConfigError
 from qpriv.metrics.answers import ACCURACY, LOSSES
 from qpriv.quantity import Quantity
 from qpriv.reporting.quantities import answers, headlines, leaks
+from qpriv.split.traffic import EXCHANGED, PASSED, SENT
 
 from .errors import command_parser
 

@@ -6,7 +6,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from qpriv.attacks.document_halves import (
+from qpriv.attacks.extraction.document_run import DocumentRun, run_corpus
+from qpriv.attacks.extraction.document_run import train as train_model
+from qpriv.attacks.extraction.halves import (
     HALF_FILE,
     halves_scores,
     measure_half,
@@ -15,18 +17,16 @@ from qpriv.attacks.document_halves import (
     score_results,
     write_half,
 )
-from qpriv.attacks.document_memory import check_baselines, compared, run_results
-from qpriv.attacks.document_outcome import OUTCOME_FILE, measure, read_outcome, write_outcome
-from qpriv.attacks.document_run import DocumentRun, run_corpus
-from qpriv.attacks.document_run import train as train_model
+from qpriv.attacks.extraction.memory import check_baselines, compared, run_results
+from qpriv.attacks.extraction.outcome import OUTCOME_FILE, measure, read_outcome, write_outcome
 from qpriv.errors import ConfigError
 from qpriv.histogram import HISTOGRAMS_FILE, append_histograms
+from qpriv.io import lock_dir, write_atomic
 from qpriv.result import Result, append_results
-from qpriv.writing import hold, write_whole
 
 from .errors import command_parser
 from .parser import BriefParser, ConfigFile
-from .training import shipped
+from .train import shipped
 
 CONFIG_FILE = "config.yaml"
 
@@ -50,7 +50,7 @@ def train(words: Sequence[str]) -> None:
     A finished training is not repeated: with the same settings its figures are computed anew.
     """
     settings, given, text = _read(words)
-    hold(given.out)
+    lock_dir(given.out)
     config = given.out / CONFIG_FILE
     if config.is_file() and config.read_text() != text:
         raise ConfigError(
@@ -58,7 +58,7 @@ def train(words: Sequence[str]) -> None:
             where=str(config),
             remedy="choose another folder by --out, or remove this one",
         )
-    write_whole(config, text.encode())
+    write_atomic(config, text.encode())
     baselines = [read_outcome(folder) for folder in given.baselines]
     undefended = read_outcome(given.undefended) if given.undefended else None
     corpus = run_corpus(settings, given.out / "canaries")

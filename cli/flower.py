@@ -15,15 +15,15 @@ from lightning_modules import VQAModule
 from qpriv.errors import ConfigError
 from qpriv.paradigms import Federated, Run
 from qpriv.paradigms.adapter import export_adapters
-from qpriv.paradigms.flower import AdapterMean, run_config, train
-from qpriv.paradigms.remote import LocalClient, terms_of
 from qpriv.paradigms.weights import load_weights, named_weights
+from qpriv.remote import LocalClient, terms_of
+from qpriv.remote.flower import AdapterMean, run_config, train
 
-from .guests import ClientData
+from .client import ClientData
+from .console import quiet
 from .parties import PartyCLI, steps_of
-from .telling import quiet
 
-# behind `qpriv.paradigms.flower`, which says what to do where Flower is missing
+# behind `qpriv.remote.flower`, which says what to do where Flower is missing
 from flwr.app import ArrayRecord, Context, Message  # isort: skip
 from flwr.clientapp import ClientApp  # isort: skip
 from flwr.serverapp import Grid, ServerApp  # isort: skip

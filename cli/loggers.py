@@ -15,7 +15,7 @@ from lightning.pytorch.loggers.logger import rank_zero_experiment
 from lightning.pytorch.utilities import rank_zero_only
 
 from qpriv.errors import ConfigError
-from qpriv.writing import write_whole
+from qpriv.io import write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class JsonLogger(Logger):
         lines = [line for line in path.read_text().splitlines(keepends=True) if line[-1] == "\n"]
         kept = [line for line in lines if (json.loads(line)["step"] or 0) < step]
         self._before = None
-        write_whole(path, "".join(kept).encode())
+        write_atomic(path, "".join(kept).encode())
 
 
 class PrivateWandbLogger(WandbLogger):

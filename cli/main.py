@@ -11,13 +11,13 @@ from .threads import settle_threads
 
 # help, version and typing mistakes must not cost the seconds that importing torch takes
 COMMANDS = {
-    "fit": ("cli.training", "train a teacher, a student or a VQA model"),
-    "validate": ("cli.training", "measure a checkpoint on the validation split"),
-    "test": ("cli.training", "measure a checkpoint on the test split"),
-    "predict": ("cli.training", "write a checkpoint's answers, with question ids"),
-    "attack": ("cli.training", "run the configured probes once on a checkpoint"),
+    "fit": ("cli.train", "train a teacher, a student or a VQA model"),
+    "validate": ("cli.train", "measure a checkpoint on the validation split"),
+    "test": ("cli.train", "measure a checkpoint on the test split"),
+    "predict": ("cli.train", "write a checkpoint's answers, with question ids"),
+    "attack": ("cli.train", "run the configured probes once on a checkpoint"),
     "server": ("cli.parties", "serve a run whose clients are processes of their own"),
-    "client": ("cli.guests", "take part in such a run, with data of one's own"),
+    "client": ("cli.client", "take part in such a run, with data of one's own"),
     "report": ("cli.commands", "make a report.html of run folders"),
     "study": ("cli.commands", "run a grid of fits over seeds, and report"),
     "data": ("cli.commands", "data check: say what a data folder holds"),

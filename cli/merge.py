@@ -26,7 +26,7 @@ def run(words: Sequence[str]) -> None:
     given = parser.parse_args(words[1:])
     settings = settings_of(given.run)
     adapters = chosen(given.run / "adapter", given.adapters)
-    from qpriv.models.merging import merge_adapters
+    from qpriv.models.llava.merging import merge_adapters
     from qpriv.models.registry import resolve_backbone
 
     base, quantization = resolve_backbone(settings["backbone"]).llava, settings["quantization"]

@@ -12,8 +12,8 @@ import lightning as L
 from jsonargparse import ActionConfigFile  # type: ignore[attr-defined]
 from lightning.pytorch.cli import LightningArgumentParser
 
-from qpriv.boundary.defence import Defence
 from qpriv.pruning.policy import PruningPolicy
+from qpriv.split.defence import Defence
 
 from .errors import fail, nearest
 from .own_config import for_command, is_written_by_a_run

@@ -9,20 +9,20 @@ import lightning as L
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lightning_modules import VQAModule
-from qpriv.boundary.parties import Segment, Tail, shed
 from qpriv.errors import ConfigError
 from qpriv.paradigms import Federated, SplitLearning
 from qpriv.paradigms.adapter import export_adapters
-from qpriv.paradigms.exchange import BodyServer, Server, SplitServer
 from qpriv.paradigms.guards import export_weights
-from qpriv.paradigms.remote import FederatedHost, Host, Snapshots, SplitHost, terms_of
-from qpriv.paradigms.split import SERVER, Split
+from qpriv.paradigms.split import SERVER, SplitParadigm
+from qpriv.paradigms.split_server import BodyServer, Server, SplitServer
 from qpriv.paradigms.weights import load_weights, named_weights
+from qpriv.remote import RemoteFederatedServer, RemoteServer, RemoteSplitServer, Snapshots, terms_of
+from qpriv.split.layers import Segment, Tail, shed
 from qpriv.transport import SERVER_NAME, Identity
 
+from .console import quiet
 from .parser import reading
-from .telling import quiet
-from .training import check_yaml, config_name, shipped
+from .train import check_yaml, config_name, shipped
 
 MIB = 2**20
 
@@ -124,19 +124,19 @@ def check_paradigm(module: VQAModule) -> None:
         ConfigError: If it cannot.
     """
     paradigm = module.paradigm
-    if not isinstance(paradigm, (Federated, Split)):
+    if not isinstance(paradigm, (Federated, SplitParadigm)):
         raise ConfigError(
             f"{type(paradigm).__name__} has one party only",
             where="--model.paradigm",
             remedy="choose Federated, SplitLearning or UShapedSplit",
         )
-    if isinstance(paradigm, Split) and paradigm.schedule == "together":
+    if isinstance(paradigm, SplitParadigm) and paradigm.schedule == "together":
         raise ConfigError(
             "parties of their own take turns: clients that step together do so in one process",
             where="--model.paradigm.schedule",
             remedy="choose in_turn",
         )
-    if isinstance(paradigm, Split) and paradigm.num_clients > 1 and not paradigm.private:
+    if isinstance(paradigm, SplitParadigm) and paradigm.num_clients > 1 and not paradigm.private:
         raise ConfigError(
             "an adapter that is handed over would pass through the server",
             where="--model.paradigm.client_adapters",
@@ -167,31 +167,36 @@ def read_party(words: Sequence[str], *, has_data: bool) -> PartyCLI:
 
 def serve(cli: PartyCLI) -> None:
     """Serve a run until all of its clients are done."""
-    from qpriv.transport.grpc_link import GrpcServer
+    from qpriv.transport.grpc_connection import GrpcServer
 
     identity = cli.identity(SERVER_NAME)
     if cli.given("rounds") < 1:
         raise ConfigError(f"rounds is {cli.given('rounds')}", remedy="choose 1 or more")
     module = cli.module_of_party()
-    host = _host(cli, module)
+    remote_server = _remote_server(cli, module)
     limit = cli.given("max_message") * MIB
-    server = GrpcServer(host, cli.given("listen"), identity, host.clients, limit)
+    server = GrpcServer(remote_server, cli.given("listen"), identity, remote_server.clients, limit)
     server.start()
-    print(f"round {host.round} of {host.rounds}, listening on port {server.port}", flush=True)
+    print(
+        f"round {remote_server.round} of {remote_server.rounds}, listening on port {server.port}",
+        flush=True,
+    )
     try:
-        host.finished.wait()
+        remote_server.finished.wait()
     finally:
         server.stop()
-    if isinstance(host, FederatedHost):
-        load_weights(module.model, {n: v.to(module.device) for n, v in host.adapter.items()})
-    names = ("default",) if isinstance(host, FederatedHost) else (SERVER,)
+    if isinstance(remote_server, RemoteFederatedServer):
+        load_weights(
+            module.model, {n: v.to(module.device) for n, v in remote_server.adapter.items()}
+        )
+    names = ("default",) if isinstance(remote_server, RemoteFederatedServer) else (SERVER,)
     export_adapters(module.model, names, cli.out / "adapter")
     if (defence := module.guards.of(0)) is not None:
         export_weights(defence.receiver, cli.out / "defence.safetensors")
     print(f"all clients are done: the adapter is in {cli.out / 'adapter'}")
 
 
-def _host(cli: PartyCLI, module: VQAModule) -> Host:
+def _remote_server(cli: PartyCLI, module: VQAModule) -> RemoteServer:
     """Return the server of a run, which keeps its own layers of the model and nothing else."""
     paradigm, model, rounds = module.paradigm, module.model, cli.given("rounds")
     terms = terms_of(module.frozen_identity()["backbone"], paradigm, module.recipe, module.seed)
@@ -201,8 +206,8 @@ def _host(cli: PartyCLI, module: VQAModule) -> Host:
     if isinstance(paradigm, Federated):
         shed(model)
         start = named_weights(model)
-        return FederatedHost(start, paradigm, terms, rounds, steps, snapshots, module.seed)
-    assert isinstance(paradigm, Split)
+        return RemoteFederatedServer(start, paradigm, terms, rounds, steps, snapshots, module.seed)
+    assert isinstance(paradigm, SplitParadigm)
     paradigm.become(model, None)
     settings: dict[str, Any] = {
         "codec": paradigm.codec,
@@ -219,7 +224,7 @@ def _host(cli: PartyCLI, module: VQAModule) -> Host:
         body = Segment(model, *paradigm.cuts)
         shed(model, body)
         server = BodyServer(body, module.recipe, rounds, **settings)
-    return SplitHost(server, terms, paradigm.num_clients, rounds, snapshots, module.seed)
+    return RemoteSplitServer(server, terms, paradigm.num_clients, rounds, snapshots, module.seed)
 
 
 def steps_of(cli: PartyCLI, module: VQAModule) -> int:

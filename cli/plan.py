@@ -14,17 +14,17 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 import callbacks  # noqa: F401
 import datamodules  # noqa: F401
 import lightning_modules
-import qpriv.pruning.controls  # noqa: F401
+import qpriv.pruning.baselines  # noqa: F401
 from qpriv.errors import ConfigError
 from qpriv.models.registry import resolve_backbone
 from qpriv.paradigms import Centralized, Paradigm
 from qpriv.planning import Plan, make_plan
 from qpriv.pruning.policy import NoPruning, PruningPolicy
 
+from .console import quiet
 from .parser import reading
 from .run_folder import RunOptions
-from .telling import quiet
-from .training import check_yaml, shipped
+from .train import check_yaml, shipped
 
 
 class _Parsed(LightningCLI):

@@ -37,7 +37,7 @@ def add_tiny(actions: "Actions") -> None:
 
 def prepare_backbone(given: argparse.Namespace) -> None:
     """Train the embedded backbone anew."""
-    from qpriv.models.tiny_recipe import prepare_tiny
+    from qpriv.pretraining import prepare_tiny
 
     for figure in prepare_tiny(given.out, given.seed, given.effort):
         print(figure)
@@ -115,7 +115,7 @@ def prepare_reader(given: argparse.Namespace) -> None:
     """Train the embedded reader anew."""
     from dataclasses import replace
 
-    from qpriv.models.documents.tiny_recipe import ReaderRecipe, export_reader, train_reader
+    from qpriv.pretraining.reader_stage import ReaderRecipe, export_reader, train_reader
 
     recipe = ReaderRecipe(seed=given.seed)
     if given.steps is not None:

@@ -13,21 +13,16 @@ from lightning.pytorch.loops.fit_loop import RestartStage, _FitLoop
 from lightning.pytorch.loops.loop import _Loop
 
 from callbacks.endings import Ending
-from callbacks.export import Export
-from callbacks.live_report import LiveReport
-from callbacks.run_checkpoint import RunCheckpoint
-from callbacks.step_seed import StepSeed
-from callbacks.timed_checkpoint import TimedCheckpoint
+from callbacks.runtime.export import Export
+from callbacks.runtime.live_report import LiveReport
+from callbacks.runtime.run_checkpoint import RunCheckpoint
+from callbacks.runtime.step_seed import StepSeed
+from callbacks.runtime.timed_checkpoint import TimedCheckpoint
 from lightning_modules.base import TrainedOnly
+from qpriv.io import lock_dir, write_atomic
 from qpriv.result import read_results
-from qpriv.writing import hold, write_whole
 
-from .loggers import (
-    JsonLogger,
-    PrivateCSVLogger,
-    PrivateTensorBoardLogger,
-    PrivateWandbLogger,
-)
+from .loggers import JsonLogger, PrivateCSVLogger, PrivateTensorBoardLogger, PrivateWandbLogger
 from .own_config import name_of_run
 from .run_folder import LAST, SETTINGS, RunOptions
 
@@ -103,7 +98,7 @@ class ResumeRun(L.Callback):
                 for line, result in zip(lines, results, strict=True)
                 if result.epoch is None or result.epoch < trainer.current_epoch
             ]
-            write_whole(path, b"".join(line + b"\n" for line in kept))
+            write_atomic(path, b"".join(line + b"\n" for line in kept))
 
 
 def _begin_epoch(loop: _FitLoop) -> None:
@@ -137,11 +132,11 @@ class SaveRunConfig(SaveConfigCallback):
 
     def save_config(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Take the folder and write the settings; called on the first process only."""
-        hold(self.folder)
+        lock_dir(self.folder)
         path = self.folder / SETTINGS
         if path.exists():
             path = path.with_name(f"config-{time.strftime('%Y%m%d-%H%M%S')}.yaml")
-        write_whole(path, self.text.encode())
+        write_atomic(path, self.text.encode())
         settings = yaml.safe_load(self.text)
         for logger in trainer.loggers if _tells_loggers(trainer) else []:
             logger.log_hyperparams(settings)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from qpriv.errors import ConfigError
-from qpriv.writing import hold
+from qpriv.io import lock_dir
 
 LAST = Path("checkpoints", "last.ckpt")
 ROOM = 100 << 20
@@ -99,7 +99,7 @@ def open_run(
     run = _choose(options, command, options.name or name, folder, ckpt_path)
     check_room(run.folder)
     if run.folder.is_dir():  # a new one is taken when it is made, by `SaveRunConfig`
-        hold(run.folder)
+        lock_dir(run.folder)
     os.environ[_HANDED_OVER] = json.dumps([str(run.folder), run.ckpt_path, run.resumed])
     return run
 

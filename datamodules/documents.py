@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch.utils.data import Dataset
 
-from qpriv.attacks.extraction_contexts import CanarySet
+from qpriv.attacks.extraction.contexts import CanarySet
 from qpriv.datasets.sample import VQASample
 from qpriv.defences.extraction_blocking import ExtractionBlocking
 from qpriv.models.documents.batch import PageQuestions, by_page

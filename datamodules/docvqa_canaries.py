@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qpriv.attacks.extraction_contexts import CanarySet
+from qpriv.attacks.extraction.contexts import CanarySet
 from qpriv.datasets.documents.canaries import without
 from qpriv.datasets.documents.docvqa import DocumentSplit, DocVQA
 from qpriv.datasets.documents.preparation import load_canaries

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from qpriv.attacks.extraction_contexts import CanarySet
+from qpriv.attacks.extraction.contexts import CanarySet
 from qpriv.datasets.documents.canaries import Curation
 from qpriv.datasets.documents.fake_documents import DocumentMaker, FakeCorpus, fake_corpus
 from qpriv.datasets.documents.preparation import prepare_canaries

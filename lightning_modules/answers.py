@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from qpriv.datasets.normalisation import says_nothing
 from qpriv.datasets.sample import AnswerRule, AnswerType
 from qpriv.metrics.answers import ACCURACY, EMPTY, score_sample
 from qpriv.metrics.intervals import mean_interval
-from qpriv.metrics.normalisation import says_nothing
-from qpriv.models.prepared import PreparedInputs
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.prepared import PreparedInputs
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.pruning.decision import KEPT_TOKENS, KEPT_TOKENS_MEAN
 from qpriv.result import Result
 

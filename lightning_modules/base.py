@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import CheckpointError, ConfigError
 from qpriv.models.fingerprint import fingerprint
-from qpriv.models.quantization import quantised_layers
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.quantization import quantised_layers
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.ranks import world
 from qpriv.paradigms.recipe import Schedule, warmed_up
 

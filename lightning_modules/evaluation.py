@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from qpriv.attacks.victim import describe
-from qpriv.boundary import Channel
 from qpriv.datasets.sample import AnswerRule
 from qpriv.datasets.submission import has_server, write_submission
 from qpriv.models.batch import VQABatch
-from qpriv.models.preprocessing import Preprocessor
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.preprocessing import Preprocessor
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms import Paradigm
 from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.result import CLOCK_FILE, Result, append_results, stamp
+from qpriv.split import Channel
 
 from .answers import Answered, answer_batch, distinct, figures, write_predictions
 from .base import TrainedOnly, gather

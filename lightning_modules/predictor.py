@@ -12,7 +12,7 @@ from qpriv.errors import ConfigError
 from qpriv.models.encoder_record import read_encoders
 from qpriv.models.registry import Backbone
 from qpriv.paradigms.recipe import Schedule
-from qpriv.pruning.threshold import DynamicThresholdPredictor
+from qpriv.pruning.predictor import DynamicThresholdPredictor
 from qpriv.result import Result, append_results
 
 from .base import TrainedOnly

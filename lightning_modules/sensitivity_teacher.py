@@ -13,13 +13,13 @@ from qpriv.models.encoder_record import read_encoders
 from qpriv.models.precision import new_tensors
 from qpriv.models.registry import resolve_backbone
 from qpriv.paradigms.recipe import Schedule
+from qpriv.pruning.predictor import DynamicThresholdPredictor, PredictorConfig
 from qpriv.pruning.sensitivity import BagPooling, bag_logits, bag_loss
-from qpriv.pruning.threshold import DynamicThresholdPredictor, PredictorConfig
 from qpriv.result import Result
 
+from .backbone_dims import read_shape
 from .base import gather
 from .predictor import PredictorModule
-from .structure import read_shape
 
 
 class SensitivityTeacher(PredictorModule):

@@ -7,20 +7,20 @@ from torch import Tensor
 
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
-from qpriv.models.loading import DType
-from qpriv.models.preprocessing import DEFAULT_PROMPT
+from qpriv.models.llava.loading import DType
+from qpriv.models.llava.preprocessing import DEFAULT_PROMPT
 from qpriv.paradigms.recipe import Schedule
 from qpriv.pruning.distillation import UtilityTarget, distillation_loss, mask_target
 from qpriv.pruning.oracle_table import OracleMode
+from qpriv.pruning.predictor import PredictorOutput
 from qpriv.pruning.saliency import grounded_utility
-from qpriv.pruning.threshold import PredictorOutput
 from qpriv.pruning.utility import random_scorer
 
-from .ratio import RatioModule
-from .targets import Targets
+from .distillation_targets import Targets
+from .threshold_module import ThresholdModule
 
 
-class PruningStudent(RatioModule):
+class PruningStudent(ThresholdModule):
     """Distils teacher and oracle into the Dynamic Threshold Predictor (source section 8).
 
     It starts from the teacher's H_sens and MLP_tau, with W_q and W_k drawn afresh, and is trained

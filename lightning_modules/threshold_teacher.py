@@ -4,17 +4,17 @@ from torch import Tensor
 
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
-from qpriv.models.loading import DType
-from qpriv.models.preprocessing import DEFAULT_PROMPT
+from qpriv.models.llava.loading import DType
+from qpriv.models.llava.preprocessing import DEFAULT_PROMPT
 from qpriv.paradigms.recipe import Schedule
 from qpriv.pruning.distillation import known_error
 from qpriv.pruning.oracle_table import OracleMode
-from qpriv.pruning.threshold import PredictorOutput
+from qpriv.pruning.predictor import PredictorOutput
 
-from .ratio import RatioModule
+from .threshold_module import ThresholdModule
 
 
-class ThresholdTeacher(RatioModule):
+class ThresholdTeacher(ThresholdModule):
     """Regresses the oracle's ratios with MLP_tau, H_sens frozen (source section 8).
 
     The oracle search over training and validation samples runs before the first epoch, with its

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
-from qpriv.boundary import Channel, Direction, Traffic
-from qpriv.boundary.padding import filled
-from qpriv.boundary.traffic import PADDING, PASSED, SENT, WHOLE
 from qpriv.result import Result
+from qpriv.split import Channel, Direction, Traffic
+from qpriv.split.padding import filled
+from qpriv.split.traffic import PADDING, PASSED, SENT, WHOLE
 
 from .answers import Answered
 

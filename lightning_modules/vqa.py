@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from qpriv.boundary import Channel
 from qpriv.datasets.sample import AnswerRule
 from qpriv.datasets.sampler import ResumableLoader
 from qpriv.defences import Defence, NoDefence
@@ -20,12 +19,12 @@ from qpriv.errors import CheckpointError
 from qpriv.models.batch import VQABatch
 from qpriv.models.cache import FeatureCache
 from qpriv.models.encoder_record import is_local
-from qpriv.models.loading import DTYPES, DType
+from qpriv.models.llava.loading import DTYPES, DType
+from qpriv.models.llava.preprocessing import DEFAULT_PROMPT
+from qpriv.models.llava.quantization import Quantization
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.models.precision import new_tensors
-from qpriv.models.preprocessing import DEFAULT_PROMPT
-from qpriv.models.quantization import Quantization
 from qpriv.models.registry import resolve_backbone
-from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms import Centralized, Paradigm
 from qpriv.paradigms import Run as FineTune
 from qpriv.paradigms.adapter import export_adapters, loading_lines
@@ -33,11 +32,9 @@ from qpriv.paradigms.centralized import Encode
 from qpriv.paradigms.optimizers import Algorithm, check_device
 from qpriv.paradigms.recipe import LoraRecipe, Schedule
 from qpriv.pruning.policy import NoPruning, PruningPolicy
+from qpriv.split import Channel
 
-from .base import base_fingerprint, members
-from .evaluation import EvaluatedVQA
-from .precision import TrainerScaling, check_precision, weights_under
-from .structure import (
+from .backbone_dims import (
     check_encoders,
     check_needs,
     check_policy,
@@ -45,6 +42,9 @@ from .structure import (
     choose_cuts,
     read_shape,
 )
+from .base import base_fingerprint, members
+from .evaluation import EvaluatedVQA
+from .precision import TrainerScaling, check_precision, weights_under
 
 _PARADIGM = "qpriv_paradigm"
 _PLANNED = "qpriv_planned_passes"
@@ -266,7 +266,7 @@ class VQAModule(EvaluatedVQA):
             return None
         self.log("train/loss", report.loss, prog_bar=True, batch_size=report.samples)
         self.log("train/kept_tokens", report.kept / report.samples, batch_size=report.samples)
-        for name, value in self.paradigm.figures.items():
+        for name, value in self.paradigm.metrics.items():
             self.log(f"train/{name}", value, batch_size=report.samples)
         return torch.tensor(report.loss)
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from qpriv.errors import DataError
+from qpriv.io import append_lines, write_atomic
 from qpriv.key import Key, Scalar
-from qpriv.writing import append_lines, write_whole
 
 
 class Line(Protocol):
@@ -162,7 +162,7 @@ def record_lines(path: Path, lines: Sequence[L], kind: type[L]) -> None:
         append_lines(path, new)
         return
     kept = [line for n, line in enumerate(path.read_bytes().split(b"\n")[:-1]) if n not in gone]
-    write_whole(path, b"".join(line + b"\n" for line in (*kept, *new)))
+    write_atomic(path, b"".join(line + b"\n" for line in (*kept, *new)))
 
 
 def agree(one: Line, other: Line) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 _HOLDER = """
 import sys, time
 from pathlib import Path
-from qpriv.writing import hold
-hold(Path(sys.argv[1]))
+from qpriv.io import lock_dir
+lock_dir(Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)
 """

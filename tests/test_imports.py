@@ -40,7 +40,7 @@ for module, name in ((os, "getuid"), (signal, "SIGKILL")):
         delattr(module, name)
 print(json.dumps({"modules": len(own), "before": before, "hidden": failures()}))
 """
-NEED_AN_EXTRA = {"cli.flower", "qpriv.paradigms.flower"}
+NEED_AN_EXTRA = {"cli.flower", "qpriv.remote.flower"}
 
 
 def test_no_module_needs_what_only_unix_has():

@@ -30,8 +30,8 @@ from transformers import (
 
 from qpriv.datasets.sample import AnswerType, ArrayImage, VQASample
 from qpriv.models.batch import VQABatch
-from qpriv.models.sequences import TokenSelection, TokenSequences, shorten
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.decoder.sequences import TokenSelection, TokenSequences, shorten
+from qpriv.models.llava.vision_language import VisionLanguageModel
 
 IMAGE_SIZE, PATCH_SIZE, NUM_LAYERS, HIDDEN_SIZE = 64, 8, 8, 64
 NUM_PATCHES = (IMAGE_SIZE // PATCH_SIZE) ** 2

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 
 from qpriv.datasets.sample import VQASample
+from qpriv.models.decoder.sequences import Positions
+from qpriv.models.decoder.stages import Stage, StageChoice, StageView
 from qpriv.models.features import Needs, VisualFeatures
-from qpriv.models.sequences import Positions
-from qpriv.models.stages import Stage, StageChoice, StageView
 from qpriv.pruning import InDecoderPruning, PolicyLabel, PruningDecision, PruningPolicy, top_k
 
 

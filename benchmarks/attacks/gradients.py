@@ -5,19 +5,19 @@ import torch
 
 from benchmarks.attacks.membership import Floats, largest
 from benchmarks.attacks.timing import Pair
-from qpriv.attacks.gradient_candidates import score_tail_answers
-from qpriv.attacks.gradient_inversion import GradientInversion
-from qpriv.attacks.gradient_report import answer_ids
-from qpriv.attacks.gradient_sources import share_cuts
+from qpriv.attacks.gradients.candidates import score_tail_answers
+from qpriv.attacks.gradients.inversion import GradientInversion
+from qpriv.attacks.gradients.report import answer_ids
+from qpriv.attacks.gradients.sources import share_cuts
+from qpriv.attacks.gradients.span_test import input_span
 from qpriv.attacks.irrelevant_questions import ask
 from qpriv.attacks.query import QueryAccess
-from qpriv.attacks.span_test import input_span
-from qpriv.boundary import Channel
 from qpriv.datasets.face_scenes import FaceScenes
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import NoPruning
-from tests.attacks.classifiers import LeNet, digits
-from tests.attacks.test_gradient_inversion import observe, published_loop, shared_gradient
+from qpriv.split import Channel
+from tests.qpriv.attacks.gradients.classifiers import LeNet, digits
+from tests.qpriv.attacks.gradients.test_inversion import observe, published_loop, shared_gradient
 
 
 def pairs(images: int = 3) -> list[Pair[Floats]]:

@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from benchmarks.attacks.timing import Pair
-from qpriv.attacks.lira import lira_scores
+from qpriv.attacks.membership.lira import lira_scores
+from qpriv.attacks.membership.rmia import rmia_scores
+from qpriv.attacks.membership.shadows import train_shadow
 from qpriv.attacks.query import QueryAccess, QueryPolicy
-from qpriv.attacks.rmia import rmia_scores
-from qpriv.attacks.shadows import train_shadow
 from qpriv.datasets.face_scenes import FaceScenes
 from qpriv.models.cache import FeatureCache
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode, fine_tune
 from qpriv.paradigms.recipe import LoraRecipe
-from qpriv.pruning.controls import RandomPruning
+from qpriv.pruning.baselines import RandomPruning
 from qpriv.pruning.policy import NoPruning, PruningPolicy
 
 Floats = NDArray[np.float64]

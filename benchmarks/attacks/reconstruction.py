@@ -6,16 +6,16 @@ from torch import Tensor
 
 from benchmarks.attacks.membership import Floats, largest
 from benchmarks.attacks.timing import Pair
-from qpriv.attacks.alignment import mk_mmd
 from qpriv.attacks.attributes import pooled
 from qpriv.attacks.observation import observe
+from qpriv.attacks.reconstruction.alignment import mk_mmd
 from qpriv.attacks.side_channel import watch
-from qpriv.boundary import Channel, Transcript
 from qpriv.datasets.face_scenes import FaceScenes
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import NoPruning
-from tests.attacks.test_alignment import pairwise
-from tests.attacks.test_fsha import crossed, published_step, small
+from qpriv.split import Channel, Transcript
+from tests.qpriv.attacks.reconstruction.test_alignment import pairwise
+from tests.qpriv.attacks.reconstruction.test_fsha import crossed, published_step, small
 
 CUT = 4
 CHANNEL = Channel((CUT,))

@@ -138,7 +138,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trial:
     """One run of a study.
 
     Args:
@@ -241,7 +241,7 @@ def read_study(path: Path) -> Study:
     return study
 
 
-def cells(study: Study, config_folder: Path, out: Path) -> list[Cell]:
+def cells(study: Study, config_folder: Path, out: Path) -> list[Trial]:
     """Return every run of a study, seed by seed, each after what it needs of the same seed.
 
     Args:
@@ -253,9 +253,9 @@ def cells(study: Study, config_folder: Path, out: Path) -> list[Cell]:
         ConfigError: If an override names a placeholder that is no stage before it, or a stage of
             which no or several runs agree.
     """
-    made: list[Cell] = []
+    made: list[Trial] = []
     for seed in study.seeds:
-        earlier: list[Cell] = []
+        earlier: list[Trial] = []
         for stage in study.stages:
             combinations = stage.combinations or ({},) * max(1, len(stage.points))
             points: Sequence[Variant | None] = stage.points or (None,)
@@ -268,14 +268,14 @@ def cells(study: Study, config_folder: Path, out: Path) -> list[Cell]:
 
 def _cell(
     stage: Stage, variant: Variant | None, names: "_Names", config_folder: Path, out: Path
-) -> Cell:
+) -> Trial:
     name = f"{stage.name}-{variant.name}" if variant else stage.name
     overrides = stage.overrides + (variant.overrides if variant else ())
     minutes = variant.minutes if variant and variant.minutes is not None else stage.minutes
     filled = tuple(names.fill(text) for text in overrides)
     for need in stage.needs:
         names.find(need)
-    return Cell(
+    return Trial(
         stage=stage.name,
         command=stage.command,
         name=name,
@@ -306,7 +306,7 @@ class _Names:
         settings: dict[str, Value],
         seed: int,
         seeds: tuple[int, ...],
-        earlier: tuple[Cell, ...],
+        earlier: tuple[Trial, ...],
     ) -> None:
         self.settings, self.seed, self.seeds, self.earlier = settings, seed, seeds, earlier
         self.used: list[str] = []
@@ -321,7 +321,7 @@ class _Names:
             self.find(named["stage"], shown=named[0])
         return _FOLDERS.sub(self._folders, text.replace("{seed}", str(self.seed)))
 
-    def find(self, name: str, shown: str = "") -> list[Cell]:
+    def find(self, name: str, shown: str = "") -> list[Trial]:
         """Return the runs of a stage that agree, or the one run of that name, and note them.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from .config import Cell
+from .config import Trial
 
 
 class Forecast:
@@ -17,10 +17,12 @@ class Forecast:
         jobs: Runs at a time.
     """
 
-    def __init__(self, cells: Sequence[Cell], observed: Mapping[str, float], jobs: int = 1) -> None:
+    def __init__(
+        self, cells: Sequence[Trial], observed: Mapping[str, float], jobs: int = 1
+    ) -> None:
         self.cells, self.observed, self.jobs = cells, dict(observed), jobs
 
-    def minutes(self, cell: Cell) -> float:
+    def minutes(self, cell: Trial) -> float:
         """Return what a run takes, or took."""
         if cell.key in self.observed:
             return self.observed[cell.key]

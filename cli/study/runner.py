@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 
 from qpriv.errors import ConfigError
+from qpriv.io import lock_dir, write_atomic
 from qpriv.reporting.evidence import Evidence
 from qpriv.reporting.report import write_report
 from qpriv.reporting.run_folder import CellRecord, read_run
 from qpriv.reporting.text import format_evidence
-from qpriv.writing import hold, write_whole
 
-from .config import Cell, Study, cells, read_study
+from .config import Study, Trial, cells, read_study
 from .dry_run import dry_run
 from .forecast import Forecast
 from .workers import Fit, attempt, workers
@@ -104,13 +104,13 @@ class _Started:
     """A run that is on its way."""
 
     head: str
-    cell: Cell
+    cell: Trial
     at: float
 
 
 class _Runner:
     def __init__(
-        self, study: Study, grid: Sequence[Cell], out: Path, fit: Fit, jobs: int, echo: Echo
+        self, study: Study, grid: Sequence[Trial], out: Path, fit: Fit, jobs: int, echo: Echo
     ) -> None:
         self.study, self.grid, self.out, self.fit = study, grid, out, fit
         self.jobs, self.echo = jobs, echo
@@ -121,7 +121,7 @@ class _Runner:
         self._report_cost, self._reported_at = 0.0, time.monotonic()
 
     def run(self) -> Outcome:
-        hold(self.out)
+        lock_dir(self.out)
         self._announce()
         try:
             with workers(self.jobs) as pool:
@@ -160,13 +160,13 @@ class _Runner:
                 self._conclude_run(self.running.pop(future), reason)
                 self._report()
 
-    def _is_settled(self, cell: Cell) -> bool:
+    def _is_settled(self, cell: Trial) -> bool:
         """Return whether it is known of all that a run needs if it is done."""
         outcome = self.outcome
         known = {*outcome.done, *outcome.failed, *outcome.blocked}
         return known.issuperset(cell.needs)
 
-    def _one(self, number: int, cell: Cell, pool: Executor) -> None:
+    def _one(self, number: int, cell: Trial, pool: Executor) -> None:
         head = f"[{number}/{len(self.grid)}] {cell.key}"
         missing = [need for need in cell.needs if need not in self.outcome.done]
         if cell.key in self.forecast.observed:
@@ -191,7 +191,7 @@ class _Runner:
         self.outcome.done.append(cell.key)
         self.forecast.observed[cell.key] = minutes
         done = Done(minutes=minutes, digest=cell.digest)
-        write_whole(cell.folder / "done.json", msgspec.json.encode(done))
+        write_atomic(cell.folder / "done.json", msgspec.json.encode(done))
         self.echo(f"{run.head}: done in {minutes:.1f} minutes")
 
     def _report(self, *, even_if_soon: bool = False) -> None:
@@ -226,7 +226,7 @@ class _Runner:
             self.echo(f"left out: {', '.join(outcome.blocked)}")
 
 
-def _minutes_done(cell: Cell) -> float | None:
+def _minutes_done(cell: Trial) -> float | None:
     """Return what a finished run took, or None where it is not finished.
 
     Raises:
@@ -245,7 +245,7 @@ def _minutes_done(cell: Cell) -> float | None:
     return done.minutes
 
 
-def _describe(study: Study, cell: Cell) -> None:
+def _describe(study: Study, cell: Trial) -> None:
     """Write what a report must know of the run beside its results."""
     record = CellRecord(study=study.name, stage=cell.name, tags=cell.tags)
-    write_whole(cell.folder / "cell.json", msgspec.json.encode(record))
+    write_atomic(cell.folder / "cell.json", msgspec.json.encode(record))

@@ -14,9 +14,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from qpriv.writing import write_whole
+from qpriv.io import write_atomic
 
-from .config import Cell
+from .config import Trial
 
 Fit = Callable[[list[str]], None]
 P = ParamSpec("P")
@@ -25,7 +25,7 @@ T = TypeVar("T")
 _STOPPED = (130, 143)  # exit codes of a program that was stopped by Ctrl-C or SIGTERM
 
 
-class Here(Executor):
+class InlineExecutor(Executor):
     """Runs what it is given at once, in this thread."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -41,14 +41,14 @@ class Here(Executor):
 def workers(jobs: int) -> Executor:
     """Return what runs that many fits at once; each of several has its share of the cores."""
     if jobs == 1:
-        return Here()
+        return InlineExecutor()
     threads = max(1, (os.cpu_count() or 1) // jobs)
     return ProcessPoolExecutor(
         jobs, multiprocessing.get_context("spawn"), initializer=_set_up, initargs=(threads,)
     )
 
 
-def attempt(fit: Fit, cell: Cell, log: Path | None = None) -> str:
+def attempt(fit: Fit, cell: Trial, log: Path | None = None) -> str:
     """Run a fit; return why it failed, or an empty string, and keep the traceback.
 
     Args:
@@ -75,7 +75,7 @@ def attempt(fit: Fit, cell: Cell, log: Path | None = None) -> str:
         reason = f"{type(error).__name__}: {error}"
         story = traceback.format_exc()
     if reason:
-        write_whole(cell.folder / "failed.txt", f"qpriv {' '.join(arguments)}\n{story}".encode())
+        write_atomic(cell.folder / "failed.txt", f"qpriv {' '.join(arguments)}\n{story}".encode())
     return reason
 
 

@@ -15,20 +15,20 @@ import numpy as np
 import torch
 from sklearn.feature_extraction.text import CountVectorizer
 
-from qpriv.boundary.transcript import Transcript
 from qpriv.datasets.sample import VQASample
 from qpriv.declaration import Attack, Row
 from qpriv.metrics.intervals import mean_interval
 from qpriv.quantity import Quantity
 from qpriv.result import Result
+from qpriv.split.transcript import Transcript
 
 from .prediction import (
     MIN_SAMPLES,
     Floats,
-    Told,
+    Prediction,
     activation_classifiers,
     count_classifiers,
-    learn_and_tell,
+    fit_predict,
     nothing_to_tell,
     prediction_report,
     quantities,
@@ -146,10 +146,10 @@ def attribute_report(
         why = f"{len(labels)} samples of {len(set(labels))} classes to learn from"
         return [nothing_to_tell(target, why)]
 
-    def told(source: Source, classes: Sequence[str]) -> Told:
+    def told(source: Source, classes: Sequence[str]) -> Prediction:
         inputs, asked = _inputs(source, known, private)
         tried = activation_classifiers if source == "activations" else count_classifiers
-        return learn_and_tell(inputs, classes, known.groups, asked, seed, tried)
+        return fit_predict(inputs, classes, known.groups, asked, seed, tried)
 
     shuffled = np.random.default_rng(seed).permutation(labels).tolist()
     found = {
@@ -177,7 +177,11 @@ def _inputs(source: Source, known: Evidence, private: Evidence) -> tuple[Floats,
 
 
 def _gain(
-    target: Target, told: Told, baseline: Told, truth: Sequence[str], groups: Sequence[str]
+    target: Target,
+    told: Prediction,
+    baseline: Prediction,
+    truth: Sequence[str],
+    groups: Sequence[str],
 ) -> Result:
     classes = np.asarray(truth)
     difference = (told.likeliest == classes) * 1.0 - (baseline.likeliest == classes) * 1.0

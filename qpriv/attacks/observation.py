@@ -11,14 +11,14 @@ from peft import PeftModel
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from qpriv.boundary import Channel, RandomKey, Transcript, stopped
 from qpriv.datasets.sample import ArrayImage, Box, ImageSource, VQASample
 from qpriv.metrics.reconstruction import Regions, patch_pixels
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.policy import PruningPolicy
+from qpriv.split import Channel, RandomKey, Transcript, stopped
 
-from .inverter import TokenGrid, to_grid
+from .reconstruction.inverter import TokenGrid, to_grid
 
 
 @dataclass(frozen=True)

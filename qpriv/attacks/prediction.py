@@ -80,7 +80,7 @@ def quantities(name: str, title: str, *leading: str) -> tuple[Quantity, ...]:
 
 
 @dataclass(frozen=True)
-class Told:
+class Prediction:
     """What a classifier said about private samples.
 
     Args:
@@ -114,14 +114,14 @@ def activation_classifiers(seed: int) -> dict[str, ClassifierMixin]:
     }
 
 
-def learn_and_tell(
+def fit_predict(
     known: Floats,
     labels: Sequence[str],
     groups: Sequence[str],
     asked: Floats,
     seed: int = 0,
     classifiers: Classifiers = count_classifiers,
-) -> Told:
+) -> Prediction:
     """Train the best of some classifiers on known samples and ask it about others.
 
     The best has the least log-loss over folds of whole groups.
@@ -143,7 +143,7 @@ def learn_and_tell(
         model = classifiers(seed)[chosen].fit(known, classes)
         shares = np.asarray(model.predict_proba(asked))
     prior = np.asarray([np.mean(classes == name) for name in model.classes_])
-    return Told(
+    return Prediction(
         model.classes_[shares.argmax(axis=1)],
         model.classes_[(shares / prior).argmax(axis=1)],
         chosen,
@@ -160,7 +160,7 @@ def majority(labels: Sequence[str]) -> str:
 
 
 def prediction_report(
-    name: str, told: Told, truth: Sequence[str], known: Sequence[str], groups: Sequence[str]
+    name: str, told: Prediction, truth: Sequence[str], known: Sequence[str], groups: Sequence[str]
 ) -> list[Result]:
     """Return what a classifier is worth on private samples, each figure with its interval.
 

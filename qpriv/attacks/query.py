@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from qpriv.datasets.sample import VQASample
+from qpriv.models.decoder.stages import StageChoice, StagePruner, StageView
 from qpriv.models.features import VisualFeatures
-from qpriv.models.stages import StageChoice, StagePruner, StageView
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.decision import PruningDecision
 from qpriv.pruning.label import PolicyLabel

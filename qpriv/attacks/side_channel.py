@@ -16,19 +16,19 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from qpriv.boundary import Channel, Kind, Transcript
 from qpriv.datasets.sample import VQASample
 from qpriv.declaration import Attack, Row
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.result import Result
+from qpriv.split import Channel, Kind, Transcript
 
 from .observation import batches, observe
 from .prediction import (
     MIN_SAMPLES,
     Floats,
-    learn_and_tell,
+    fit_predict,
     nothing_to_tell,
     prediction_report,
     quantities,
@@ -263,6 +263,6 @@ def side_channel_report(
                 why = f"{len(labels)} samples of {len(set(labels))} classes to learn from"
                 report.append(nothing_to_tell(name, why))
             else:
-                told = learn_and_tell(known.seen(view), labels, groups, asked.seen(view), seed)
+                told = fit_predict(known.seen(view), labels, groups, asked.seen(view), seed)
                 report += prediction_report(name, told, truth, labels, owners)
     return report

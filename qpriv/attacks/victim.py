@@ -7,13 +7,13 @@ module with the few attributes below can be attacked.
 from collections.abc import Sequence
 from typing import Protocol, cast, runtime_checkable
 
-from qpriv.boundary import Channel
 from qpriv.datasets.sample import VQASample
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.result import Circumstances
+from qpriv.split import Channel
 
 from .members import missing
 

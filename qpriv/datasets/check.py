@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from qpriv.datasets.normalisation import says_nothing
 from qpriv.errors import ConfigError
-from qpriv.metrics.normalisation import says_nothing
 
 from .base import VQADataset
 from .conversations import Conversations

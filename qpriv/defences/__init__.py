@@ -1,6 +1,6 @@
-"""One file a defence; what a defence of a cut is says `qpriv.boundary.defence.Defence`."""
+"""One file a defence; what a defence of a cut is says `qpriv.split.defence.Defence`."""
 
-from qpriv.boundary.defence import Defence
+from qpriv.split.defence import Defence
 
 from .gaussian_noise import GaussianNoise
 from .no_defence import NoDefence

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from qpriv.boundary.defence import Defence
-from qpriv.boundary.stages import Site, StageContext, Stages
-from qpriv.boundary.transcript import Direction
 from qpriv.errors import ConfigError
+from qpriv.split.defence import Defence
+from qpriv.split.stages import Site, StageContext, Stages
+from qpriv.split.transcript import Direction
 
 
 class GaussianNoise(Defence):

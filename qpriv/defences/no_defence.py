@@ -1,6 +1,6 @@
 """`NoDefence`: what crosses crosses as it is; the row that every defence stands beside."""
 
-from qpriv.boundary.defence import Defence
+from qpriv.split.defence import Defence
 
 
 class NoDefence(Defence):

@@ -17,7 +17,7 @@ from qpriv.datasets.encodings import read_text
 from qpriv.datasets.files import DiskFile
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import DataError, reason
-from qpriv.models.encoders import as_model_error, quiet_loading
+from qpriv.models.llava.encoders import as_model_error, quiet_loading
 
 
 @dataclass

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from qpriv.datasets.normalisation import says_nothing
 from qpriv.datasets.sample import AnswerRule, AnswerType, VQASample
 from qpriv.quantity import Quantity
 
 from . import functional
 from .functional import ANLSVariant, SlakeMode, VQAMode
-from .normalisation import says_nothing
 
 ACCURACY = Quantity(
     name="accuracy",

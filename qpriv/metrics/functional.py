@@ -8,7 +8,7 @@ from typing import Literal
 
 from rapidfuzz.distance import Levenshtein
 
-from . import normalisation
+from qpriv.datasets import normalisation
 
 VQAMode = Literal["official", "official_2016", "always", "okvqa"]
 ANLSVariant = Literal["rrc", "formula"]

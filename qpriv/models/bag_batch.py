@@ -12,12 +12,12 @@ from transformers import AutoConfig
 from qpriv.datasets.bags import BagSample
 
 from .cache import CHUNK, TensorStore, cached
-from .encoders import SensitivityEncoder, as_model_error, load_sensitivity_encoder
 from .features import FeatureSizes
 from .fingerprint import fingerprint
-from .loading import load_processor, load_question_tokenizer, patch_grid, read_config
+from .llava.encoders import SensitivityEncoder, as_model_error, load_sensitivity_encoder
+from .llava.loading import load_processor, load_question_tokenizer, patch_grid, read_config
+from .llava.preprocessing import Preprocessor
 from .precision import computed_in
-from .preprocessing import Preprocessor
 from .registry import locate, resolve_backbone
 
 

@@ -15,8 +15,8 @@ from qpriv.errors import DataError
 
 from .batch import VQABatch
 from .features import NOTHING, Feature, Needs, VisualFeatures
+from .llava.vision_language import VisionLanguageModel
 from .precision import computed_in
-from .vision_language import VisionLanguageModel
 
 CHUNK = 16
 """Images that pass an encoder at once."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .sequences import IGNORED
+from .decoder.sequences import IGNORED
 
 
 @dataclass(frozen=True)

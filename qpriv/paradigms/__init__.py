@@ -1,7 +1,7 @@
 """Who owns which layers, and who steps when."""
 
+from .base import Centralized, Paradigm, Run
 from .federated import Federated
-from .paradigm import Centralized, Paradigm, Run
 from .split import SplitLearning
 from .u_shaped import UShapedSplit
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from peft import PeftModel
 
-from qpriv.models.quantization import Quantization, quantization_settings
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.quantization import Quantization, quantization_settings
+from qpriv.models.llava.vision_language import VisionLanguageModel
 
 from .recipe import LoraRecipe
 

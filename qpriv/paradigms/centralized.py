@@ -16,7 +16,7 @@ from qpriv.datasets.sample import VQASample
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import NOTHING, Needs, VisualFeatures
-from qpriv.models.vision_language import LanguageOutput, VisionLanguageModel
+from qpriv.models.llava.vision_language import LanguageOutput, VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
 
 from .adapter import fresh_adapter

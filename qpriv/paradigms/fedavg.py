@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from qpriv.boundary import Direction, Kind, Transcript
+from qpriv.split import Direction, Kind, Transcript
 
 from .centralized import StepReport
 from .weights import overwrite

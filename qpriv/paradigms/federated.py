@@ -11,14 +11,14 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from qpriv.errors import ConfigError
 from qpriv.models.batch import VQABatch
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 
 from . import ranks
 from .averaging import AverageName, average_factors, average_products, product_error
+from .base import Paradigm, Run, merge_reports
 from .centralized import StepReport, accumulate_gradients
 from .clipping import scale_gradients, square_norm
 from .fedavg import FedAvg, RoundOutcome, coming_rates, round_transcript
-from .paradigm import Paradigm, Run, merge_reports
 from .partition import PartitionName
 from .recipe import LoraRecipe
 from .scaling import CAUTIOUS, scaling_for
@@ -105,7 +105,7 @@ class Federated(Paradigm):
             scheduler.step()
         self.round += 1
         self.traffic.add(outcome.transcript, sum(outcome.weights.values()))
-        self.figures = {
+        self.metrics = {
             "averaging_error": outcome.error,
             **{f"client{c}/loss": report.loss for c, report in outcome.reports.items()},
         }

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from qpriv.boundary import Defence
-from qpriv.boundary.channel import Open
+from qpriv.split import Defence
+from qpriv.split.channel import Open
 
 from .clipping import clip_factor, sum_of_squares
 from .party_adapters import SERVER, client_name

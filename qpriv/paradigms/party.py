@@ -8,13 +8,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from qpriv.boundary import Site, Stages
-from qpriv.boundary.codecs import Codec, native
-from qpriv.boundary.padding import fill_rows, filled, strip_rows
-from qpriv.boundary.parties import Segment, trained
-from qpriv.models.forward_pass import Mode
+from qpriv.models.llava.forward_pass import Mode
+from qpriv.split import Site, Stages
+from qpriv.split.codecs import Codec, native
+from qpriv.split.layers import Segment, trained
+from qpriv.split.padding import fill_rows, filled, strip_rows
 from qpriv.transport.errors import TransportError
-from qpriv.transport.packet import Packet
+from qpriv.transport.message import Message
 
 from .clipping import scale_gradients
 from .guards import Guards, OwnGradient
@@ -77,14 +77,14 @@ class Party:
         own = self.guards.of(0)
         return self.width if own is None else own.crossing_width(self.width, mode)
 
-    def read(self, kind: str, packet: Packet, lengths: Tensor, mode: Mode = "train") -> Tensor:
+    def read(self, kind: str, message: Message, lengths: Tensor, mode: Mode = "train") -> Tensor:
         """Return activations or gradients ``[sum T_i, w]`` as they arrive at this party.
 
         Raises:
             TransportError: If they are not what the codec writes, or not finite.
         """
         prefix = f"{kind}/"
-        parts = {n.removeprefix(prefix): t for n, t in packet.tensors.items() if prefix in n}
+        parts = {n.removeprefix(prefix): t for n, t in message.tensors.items() if prefix in n}
         count = sum(filled(length, self.bucket) for length in lengths.tolist())
         # the codec itself shows what a message of this many tokens looks like
         codec = self.codec or native(self._dtype)

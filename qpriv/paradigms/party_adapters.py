@@ -7,7 +7,7 @@ from typing import Literal
 from torch import nn
 from torch.optim import Optimizer
 
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 
 from .adapter import activate
 from .recipe import LoraRecipe

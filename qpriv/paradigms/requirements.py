@@ -1,7 +1,7 @@
 """Whether a run has what a defence needs of it."""
 
-from qpriv.boundary import Defence
 from qpriv.errors import ConfigError
+from qpriv.split import Defence
 
 
 def check_run(

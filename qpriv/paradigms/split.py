@@ -1,15 +1,15 @@
 """Split learning: the decoder is cut, clients own what is before it, the server what follows."""
 
-from qpriv.boundary import CodecName
+from qpriv.split import CodecName
 
 from .partition import PartitionName
 from .party_adapters import SERVER, ClientAdapters, adapter_parameters, client_name
-from .turns import Schedule, Split
+from .split_base import Schedule, SplitParadigm
 
-__all__ = ("SERVER", "Split", "SplitLearning", "adapter_parameters", "client_name")
+__all__ = ("SERVER", "SplitLearning", "SplitParadigm", "adapter_parameters", "client_name")
 
 
-class SplitLearning(Split):
+class SplitLearning(SplitParadigm):
     """Layers before the cut, embeddings and projector are the clients'; the rest, with the LM
     head, is the server's. Labels cross to it (Vepakomma et al. 2018, arXiv:1812.00564).
 

@@ -9,27 +9,27 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from qpriv.boundary import Direction, RandomKey, Site, StageContext
-from qpriv.boundary.codecs import Codec
-from qpriv.boundary.crossing import image_spans
-from qpriv.boundary.padding import fill_rows
-from qpriv.boundary.parties import Head, Tail, TokenLayout
-from qpriv.boundary.stages import encoded, passed, places_by_sample
 from qpriv.models.batch import VQABatch
-from qpriv.models.forward_pass import Mode
-from qpriv.models.prepared import PreparedInputs
-from qpriv.models.sequences import IGNORED, TokenSequences
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.decoder.sequences import IGNORED, TokenSequences
+from qpriv.models.llava.forward_pass import Mode
+from qpriv.models.llava.prepared import PreparedInputs
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
+from qpriv.split import Direction, RandomKey, Site, StageContext
+from qpriv.split.codecs import Codec
+from qpriv.split.crossing import image_spans
+from qpriv.split.layers import Head, Tail, TokenLayout
+from qpriv.split.padding import fill_rows
+from qpriv.split.stages import encoded, passed, places_by_sample
 
 from .centralized import Encode, answer_tokens, split
 from .clipping import square_norm
-from .exchange import Answers, Packet, Party, Verb, scalar
 from .guards import Guards, OwnGradient
 from .party_adapters import client_name
 from .recipe import LoraRecipe
+from .split_server import Answers, Message, MessageType, Party, scalar
 
-_VERBS: dict[Mode, Verb] = {"train": "forward", "generate": "generate"}
+_VERBS: dict[Mode, MessageType] = {"train": "forward", "generate": "generate"}
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class SplitClient(Party):
     def step(self, batch: VQABatch) -> float:
         """Take one optimiser step together with the server, and go on in the schedule."""
         loss = self.turn(batch)
-        self.server(Packet("schedule"))
+        self.server(Message("schedule"))
         self.scheduler.step()
         return loss
 
@@ -120,7 +120,7 @@ class SplitClient(Party):
         for number, part in enumerate(split(batch, self.recipe.micro_batch_size)):
             loss += self._learn(part, tokens, number, own, len(part) / len(batch))
         norm = square_norm(self.trained)
-        answer = self.server(Packet("step", {"scalar/norm": scalar(norm)}))
+        answer = self.server(Message("step", {"scalar/norm": scalar(norm)}))
         # of both parties: no server can make it less than the client's own
         self.update(max(norm, float(answer.tensors["scalar/norm"])), own)
         return loss
@@ -175,15 +175,15 @@ class SplitClient(Party):
         with self.model.following(path, self.cut):
             hidden = self.head(embedded, rows.attention_mask, rows.position_ids)
         sent = self._send(hidden, sequences, inputs, "train", number)
-        packet, layout = self._activation(sent), sent.layout
+        message, layout = self._activation(sent), sent.layout
         if self.tail is None:
             labels = layout.pack(sent.sequences.labels).int()
             labels = fill_rows(labels, layout.lengths, self.bucket, IGNORED)
             extra = {"labels": labels, "scalar/tokens": scalar(tokens)}
-            answer = self.server(Packet("forward", {**packet.tensors, **extra}, layout.side))
+            answer = self.server(Message("forward", {**message.tensors, **extra}, layout.side))
             loss = float(answer.tensors["scalar/loss"])
         else:
-            loss, answer = self._finish(self.tail, packet, sent, tokens)
+            loss, answer = self._finish(self.tail, message, sent, tokens)
         self._learn_own_term(sent, own, share)
         gradient = self.read("gradient", answer, layout.lengths)
         decode = self.stages(self._exit, "train").decode_gradient
@@ -197,11 +197,13 @@ class SplitClient(Party):
             term = defence.loss(sent.rows, sent.context)
             own.learn([] if term is None else [term], share)
 
-    def _finish(self, tail: Tail, packet: Packet, sent: _Sent, tokens: int) -> tuple[float, Packet]:
+    def _finish(
+        self, tail: Tail, message: Message, sent: _Sent, tokens: int
+    ) -> tuple[float, Message]:
         """Compute the loss behind the server's body; return it, and the gradient for the head."""
         layout, labels = sent.layout, sent.sequences.labels
         stages, context = self.stages(self._entrance, "train"), self._behind(sent)
-        leaf = self.read("activation", self.server(packet), layout.lengths).requires_grad_()
+        leaf = self.read("activation", self.server(message), layout.lengths).requires_grad_()
         arrived = passed((stages.decode,), leaf, context.of("decode"))
         hidden = tail(layout.unpack(arrived), layout.mask, layout.position_ids)
         share = int((labels != IGNORED).sum()) / tokens
@@ -211,7 +213,7 @@ class SplitClient(Party):
         encode = stages.encode_gradient
         gradient = passed((encode,), leaf.grad, context.of("encode_gradient"))
         return float(loss.detach()), self.server(
-            Packet("backward", self.write("gradient", gradient, layout.lengths))
+            Message("backward", self.write("gradient", gradient, layout.lengths))
         )
 
     def _behind(self, sent: _Sent) -> StageContext:
@@ -260,15 +262,15 @@ class SplitClient(Party):
         rows, context, _ = encoded((stages,), hidden[:, 0], context)
         return _Sent(rows, context, before.sequences)
 
-    def _activation(self, sent: _Sent) -> Packet:
-        """Return the packet of activations; lengths cross with whole sequences alone."""
-        layout, verb = sent.layout, _VERBS[sent.context.mode]
+    def _activation(self, sent: _Sent) -> Message:
+        """Return the message of activations; lengths cross with whole sequences alone."""
+        layout, type = sent.layout, _VERBS[sent.context.mode]
         tensors = self.write("activation", sent.rows, layout.lengths)
         if not sent.context.token:
             tensors["lengths"] = layout.lengths
             if layout.positions is not None:
                 tensors["positions"] = layout.positions
-        return Packet(verb, tensors, layout.side)
+        return Message(type, tensors, layout.side)
 
     def _prepare(self, batch: VQABatch) -> PreparedInputs:
         features = self.encode(batch, self.policy.needs)

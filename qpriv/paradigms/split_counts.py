@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from qpriv.boundary import Direction, Kind, Transcript
-from qpriv.boundary.padding import filled, padding_cost
-from qpriv.models.vision_language import LanguageOutput
+from qpriv.models.llava.vision_language import LanguageOutput
+from qpriv.split import Direction, Kind, Transcript
+from qpriv.split.padding import filled, padding_cost
 
 _LABEL_BYTES = 4
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from qpriv.boundary import Defence, Part, Transcript, stopped
-from qpriv.boundary.crossing import Arrived
 from qpriv.models.batch import VQABatch
-from qpriv.models.prepared import PreparedInputs
+from qpriv.models.llava.prepared import PreparedInputs
+from qpriv.split import Defence, Part, Transcript, stopped
+from qpriv.split.crossing import Arrived
 
+from .base import Run
 from .centralized import StepReport, answer_tokens
 from .guards import OwnGradient
-from .paradigm import Run
 
 if TYPE_CHECKING:
-    from .turns import Split
+    from .split_base import SplitParadigm
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _Sent:
 
 
 def learn_joined(
-    split: "Split", defence: Defence, run: Run, parts: Sequence[tuple[int, VQABatch]]
+    split: "SplitParadigm", defence: Defence, run: Run, parts: Sequence[tuple[int, VQABatch]]
 ) -> list[Lesson]:
     """Add the gradients of a step in which the server computes with joined parts.
 
@@ -84,7 +84,7 @@ def learn_joined(
     return lessons
 
 
-def _send(split: "Split", run: Run, client: int, batch: VQABatch) -> _Sent:
+def _send(split: "SplitParadigm", run: Run, client: int, batch: VQABatch) -> _Sent:
     """Let a client compute up to the cut and send; its own terms are learned."""
     own, cut = split.own_gradient(run, client), split.cuts[0]
     with split.opened(run.model, client, gradients=True, terms=True, stop=cut) as opened:

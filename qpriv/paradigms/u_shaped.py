@@ -1,12 +1,12 @@
 """U-shaped split learning: images, questions, labels and answers all stay with the client."""
 
-from qpriv.boundary import CodecName
+from qpriv.split import CodecName
 
 from .partition import PartitionName
-from .turns import Schedule, Split
+from .split_base import Schedule, SplitParadigm
 
 
-class UShapedSplit(Split):
+class UShapedSplit(SplitParadigm):
     """Clients own embeddings, projector, the first and the last layers, and the LM head.
 
     The server holds the body between two cuts. It sees the activations that enter it and the

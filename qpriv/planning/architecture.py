@@ -18,11 +18,11 @@ from transformers import (
 )
 
 from qpriv.errors import ModelError
-from qpriv.models.encoders import as_model_error
 from qpriv.models.features import FeatureSizes
-from qpriv.models.loading import patch_grid, read_config
+from qpriv.models.llava.encoders import as_model_error
+from qpriv.models.llava.loading import patch_grid, read_config
 from qpriv.models.registry import TEXT_ENCODER, Backbone
-from qpriv.pruning.threshold import DynamicThresholdPredictor, PredictorConfig
+from qpriv.pruning.predictor import DynamicThresholdPredictor, PredictorConfig
 
 _SENSITIVITY_SIDE = 16
 """Patches along a side of the sensitivity encoder's input, as `load_sensitivity_encoder` sets."""

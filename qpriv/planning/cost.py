@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from qpriv.boundary.codecs import Codec
-from qpriv.models.loading import DTYPES, DType
-from qpriv.models.quantization import Quantization
+from qpriv.models.llava.loading import DTYPES, DType
+from qpriv.models.llava.quantization import Quantization
 from qpriv.paradigms.optimizers import Algorithm
+from qpriv.split.codecs import Codec
 
 from .architecture import Architecture
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from qpriv.boundary.codecs import native
 from qpriv.errors import ConfigError
-from qpriv.models.loading import DTYPES, DType
-from qpriv.models.quantization import Quantization
+from qpriv.models.llava.loading import DTYPES, DType
+from qpriv.models.llava.quantization import Quantization
 from qpriv.models.registry import Backbone
 from qpriv.paradigms import Federated, Paradigm
 from qpriv.paradigms.optimizers import Algorithm
-from qpriv.paradigms.split import Split
+from qpriv.paradigms.split import SplitParadigm
 from qpriv.pruning.budget import default_k_min, kept_count
+from qpriv.split.codecs import native
 
 from .architecture import Architecture, read_architecture
 from .cost import Party, PassCost, Placement, memory_bytes, pass_cost
@@ -199,7 +199,7 @@ def _placement(
 ) -> Placement:
     """Return who owns which layers; a model that one party owns is whole, its cuts imagined."""
     placed, plain = paradigm.place(sizes.layers), native(DTYPES[dtype])
-    if isinstance(paradigm, Split):
+    if isinstance(paradigm, SplitParadigm):
         served = paradigm.server_layers(sizes.layers)
         codec = paradigm.codec or plain
         return Placement(served, paradigm.labels_cross, placed, codec, paradigm.bucket)

@@ -1,7 +1,7 @@
 """The threat model in words: who sees what, and which attacks of this suite that serves."""
 
 from qpriv.paradigms import Centralized, Federated, Paradigm
-from qpriv.paradigms.split import Split
+from qpriv.paradigms.split import SplitParadigm
 
 ASSUMED = (
     "Assumed: parties follow the protocol and keep what they see (honest but curious); only FSHA "
@@ -39,7 +39,7 @@ def _federated(paradigm: Paradigm, adapter_parameters: int) -> tuple[str, ...]:
 
 
 def _split(paradigm: Paradigm, adapter_parameters: int) -> tuple[str, ...]:
-    assert isinstance(paradigm, Split)
+    assert isinstance(paradigm, SplitParadigm)
     cuts = " and ".join(map(str, paradigm.cuts))
     first = (
         f"{paradigm.num_clients} client(s) keep the images. The server sees, token by token, what "

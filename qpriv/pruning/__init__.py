@@ -1,7 +1,7 @@
 """Which visual tokens stay: utility, sensitivity, threshold, oracle and policies."""
 
+from .baselines import DownsamplePruning, RandomPruning
 from .budget import default_k_min, kept_count, top_k
-from .controls import DownsamplePruning, RandomPruning
 from .decision import PruningDecision
 from .distillation import (
     DistillationLoss,
@@ -13,20 +13,20 @@ from .distillation import (
 )
 from .in_decoder import InDecoderPruning, Sides, decision_at
 from .label import PolicyLabel, RankBy
+from .learned import ConstantRatioPruning, DynamicPruning, FixedRatioPruning, RankedPruning
 from .oracle import OracleSearch, first_token_matches
 from .oracle_policy import OraclePruning
 from .oracle_table import OracleMode, OracleTable
 from .policy import NoPruning, PruningPolicy
-from .ranked import ConstantRatioPruning, DynamicPruning, FixedRatioPruning, RankedPruning
-from .saliency import grounded_utility, saliency_rank
-from .sensitivity import BagPooling, SensitivityHead, bag_logits, bag_loss, resize_grid
-from .threshold import (
+from .predictor import (
     DynamicThresholdPredictor,
     PredictorConfig,
     PredictorOutput,
     RatioPredictor,
     sensitivity_summary,
 )
+from .saliency import grounded_utility, saliency_rank
+from .sensitivity import BagPooling, SensitivityHead, bag_logits, bag_loss, resize_grid
 from .utility import UtilityScorer, random_scorer
 
 __all__ = (

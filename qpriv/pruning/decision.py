@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qpriv.errors import ModelError
-from qpriv.models.stages import StagePruner
+from qpriv.models.decoder.stages import StagePruner
 from qpriv.quantity import Quantity
 
 KEPT_TOKENS = Quantity(

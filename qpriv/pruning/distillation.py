@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .threshold import PredictorOutput
+from .predictor import PredictorOutput
 
 UtilityTarget = Literal["random", "grounded"]
 """Utility the mask target is made of: the source's random scorer, or gradient times input."""

@@ -15,16 +15,16 @@ import torch
 
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
+from qpriv.models.decoder.sequences import Positions
+from qpriv.models.decoder.stages import Stage, StageChoice, StageView
 from qpriv.models.features import VisualFeatures
-from qpriv.models.sequences import Positions
-from qpriv.models.stages import Stage, StageChoice, StageView
 
 from .decision import PruningDecision
 from .policy import NoPruning, PruningPolicy
 
 if TYPE_CHECKING:  # importing them takes seconds, and only whoever built a model gets here
-    from qpriv.models.prepared import PreparedInputs
-    from qpriv.models.vision_language import VisionLanguageModel
+    from qpriv.models.llava.prepared import PreparedInputs
+    from qpriv.models.llava.vision_language import VisionLanguageModel
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from .oracle_table import OracleMode, OracleTable
 from .utility import random_scorer
 
 if TYPE_CHECKING:  # importing it takes seconds, and only whoever built a model gets here
-    from qpriv.models.vision_language import VisionLanguageModel
+    from qpriv.models.llava.vision_language import VisionLanguageModel
 
 GRID = (0.1, 0.2, 0.3, 0.5, 0.7)
 """The source's grid of ratios."""

@@ -13,9 +13,9 @@ from torch import nn
 
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
+from qpriv.models.decoder.stages import Stage
 from qpriv.models.encoder_record import EncoderRecord
 from qpriv.models.features import NOTHING, FeatureSizes, Needs, VisualFeatures
-from qpriv.models.stages import Stage
 
 from .budget import default_k_min, kept_count
 from .decision import PruningDecision

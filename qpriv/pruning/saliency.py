@@ -16,7 +16,7 @@ from qpriv.models.features import VisualFeatures
 from qpriv.models.precision import widened
 
 if TYPE_CHECKING:  # importing it takes seconds, and only whoever built a model gets here
-    from qpriv.models.vision_language import VisionLanguageModel
+    from qpriv.models.llava.vision_language import VisionLanguageModel
 
 
 def saliency_rank(gradient: Tensor, inputs: Tensor) -> Tensor:

@@ -2,14 +2,14 @@
 
 from functools import cache
 
-from qpriv.attacks import document_halves, document_memory
+from qpriv.attacks.extraction import halves, memory
 from qpriv.attacks.registry import attacks
-from qpriv.boundary.traffic import EXCHANGED, PADDING, PASSED, SENT, WHOLE
 from qpriv.metrics.answers import ACCURACY, EMPTY, LOSSES
 from qpriv.metrics.sensitivity import SENSITIVITY
 from qpriv.metrics.times import CPU_TIME, WALL_CLOCK
 from qpriv.pruning.decision import KEPT_TOKENS, KEPT_TOKENS_MEAN
 from qpriv.quantity import Quantity
+from qpriv.split.traffic import EXCHANGED, PADDING, PASSED, SENT, WHOLE
 
 POLICY_QUANTITIES = (
     ACCURACY,
@@ -30,7 +30,7 @@ PARADIGM_QUANTITIES = (ACCURACY, *SENT.values(), PADDING, WHOLE, WALL_CLOCK, CPU
 def quantities() -> dict[str, Quantity]:
     """Return everything that is declared, by the name of its results, in a reader's order."""
     of_attacks = (own for attack in attacks() for own in attack.figures)
-    of_documents = (*document_memory.QUANTITIES, *document_halves.QUANTITIES)
+    of_documents = (*memory.QUANTITIES, *halves.QUANTITIES)
     every = (*PARADIGM_QUANTITIES, *POLICY_QUANTITIES, *of_attacks, *of_documents, EMPTY, *LOSSES)
     return {own.name: own for own in every}
 

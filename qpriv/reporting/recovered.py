@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from qpriv.attacks.reconstruction import FACE, IMAGE
+from qpriv.attacks.reconstruction.scoring import FACE, IMAGE
 from qpriv.attacks.registry import attacks
 from qpriv.key import AttackSetting
 from qpriv.metrics.reconstruction import recovered_share

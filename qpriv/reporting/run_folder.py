@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import msgspec
 
-from qpriv.boundary.traffic import EXCHANGED, PASSED, SENT
 from qpriv.curve import CURVES_FILE, Curve, read_curves
 from qpriv.errors import DataError
 from qpriv.histogram import HISTOGRAMS_FILE, Histogram, read_histograms
 from qpriv.key import AttackSetting, Key, Scalar
 from qpriv.lines import distinct
 from qpriv.result import CLOCK_FILE, Result, read_results
+from qpriv.split.traffic import EXCHANGED, PASSED, SENT
 
 Line = TypeVar("Line")
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
-from qpriv.attacks.fora import SUPERVISED
-from qpriv.attacks.membership import MEMBERSHIP
-from qpriv.attacks.reconstruction import FACE, FOUND, IMAGE
+from qpriv.attacks.membership.scoring import MEMBERSHIP
+from qpriv.attacks.reconstruction.fora import SUPERVISED
+from qpriv.attacks.reconstruction.scoring import FACE, FOUND, IMAGE
 from qpriv.attacks.registry import attacks
 from qpriv.declaration import Attack
 from qpriv.metrics.answers import ACCURACY

@@ -14,14 +14,7 @@ from .evidence import Evidence, Figure
 from .numbers import basis, interval, number
 from .quantities import headlines, leaks
 from .run_folder import Run
-from .sentences import (
-    join,
-    membership,
-    other_attacks,
-    recognition,
-    reconstruction,
-    utility,
-)
+from .sentences import join, membership, other_attacks, recognition, reconstruction, utility
 from .strongest import by_whom, failures, held_against, strongest_figure
 
 

@@ -1,23 +1,23 @@
-"""How packets travel: in one process, over a process group, or over gRPC with mutual TLS."""
+"""How messages travel: in one process, over a process group, or over gRPC with mutual TLS."""
 
+from .connection import Connection, Endpoint, InprocConnection, respond
 from .errors import ConnectionLost, TransportError
 from .identity import SERVER_NAME, Identity, client_peer
-from .link import Endpoint, InprocLink, Link, respond
-from .packet import Answers, Packet, Verb, scalar
+from .message import Answers, Message, MessageType, scalar
 from .wire import MAX_MESSAGE, decode, encode
 
 __all__ = (
     "MAX_MESSAGE",
     "SERVER_NAME",
     "Answers",
+    "Connection",
     "ConnectionLost",
     "Endpoint",
     "Identity",
-    "InprocLink",
-    "Link",
-    "Packet",
+    "InprocConnection",
+    "Message",
+    "MessageType",
     "TransportError",
-    "Verb",
     "client_peer",
     "decode",
     "encode",

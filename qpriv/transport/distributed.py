@@ -10,14 +10,14 @@ from torch import Tensor
 
 from qpriv.errors import ConfigError
 
+from .connection import Connection, Endpoint, respond
 from .identity import client_peer
-from .link import Endpoint, Link, respond
 from .wire import MAX_MESSAGE, too_large
 
 SERVER_RANK = 0
 
 
-class DistributedLink(Link):
+class DistributedLink(Connection):
     """A client's line to the server of its process group (a backend that sends CPU tensors).
 
     Args:

@@ -1,4 +1,4 @@
-"""Packets as bytes: a header that is checked against a schema, then tensors as safetensors.
+"""Messages as bytes: a header that is checked against a schema, then tensors as safetensors.
 
 A frame is four bytes ``QPV1``, the length of the header (four bytes, little endian), the header
 as JSON, and one safetensors file. Nothing in it is ever executed, and every tensor must be of a
@@ -14,10 +14,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from qpriv.models.sequences import Side
+from qpriv.models.decoder.sequences import Side
 
 from .errors import TransportError
-from .packet import Packet, Verb
+from .message import Message, MessageType
 
 MAGIC = b"QPV1"
 MAX_HEADER = 64 * 1024
@@ -32,7 +32,7 @@ _Word = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class _Header(msgspec.Struct, forbid_unknown_fields=True):
-    verb: Verb
+    type: MessageType
     side: Side = "right"
     round: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
     note: Annotated[dict[_Word, _Word], msgspec.Meta(max_length=64)] = {}
@@ -58,7 +58,7 @@ _SPECS = {
     "adapter": _Spec(_FLOATS, frozenset({1, 2})),
 }
 _HIDDEN = ("activation/values", "activation/scale", "gradient/values", "gradient/scale")
-_KINDS: dict[Verb, tuple[str, ...]] = {
+_KINDS: dict[MessageType, tuple[str, ...]] = {
     "forward": (*_HIDDEN, "lengths", "positions", "labels", "scalar"),
     "backward": _HIDDEN,
     "step": ("scalar",),
@@ -69,23 +69,27 @@ _KINDS: dict[Verb, tuple[str, ...]] = {
 }
 
 
-def encode(packet: Packet) -> bytes:
-    """Return a packet as one frame.
+def encode(message: Message) -> bytes:
+    """Return a message as one frame.
 
-    >>> decode(encode(Packet("step", {"scalar/norm": torch.zeros(1, dtype=torch.float64)}))).verb
+    >>> decode(encode(Message("step", {"scalar/norm": torch.zeros(1, dtype=torch.float64)}))).type
     'step'
     """
-    header = msgspec.json.encode(_Header(packet.verb, packet.side, packet.round, dict(packet.note)))
+    header = msgspec.json.encode(
+        _Header(message.type, message.side, message.round, dict(message.note))
+    )
     # a view would make safetensors write the whole tensor behind it, or refuse
-    body = save({name: value.detach().cpu().contiguous() for name, value in packet.tensors.items()})
+    body = save(
+        {name: value.detach().cpu().contiguous() for name, value in message.tensors.items()}
+    )
     return b"".join((MAGIC, len(header).to_bytes(4, "little"), header, body))
 
 
-def decode(frame: bytes, limit: int = MAX_MESSAGE) -> Packet:
-    """Return the packet in a frame.
+def decode(frame: bytes, limit: int = MAX_MESSAGE) -> Message:
+    """Return the message in a frame.
 
     Raises:
-        TransportError: If it is too large, malformed, or holds what its verb does not allow.
+        TransportError: If it is too large, malformed, or holds what its type does not allow.
     """
     if len(frame) > limit:
         raise too_large(len(frame), limit)
@@ -100,8 +104,8 @@ def decode(frame: bytes, limit: int = MAX_MESSAGE) -> Packet:
     except (msgspec.DecodeError, SafetensorError, KeyError, ValueError) as error:
         raise _malformed(str(error)) from error
     for name, tensor in tensors.items():
-        _check(header.verb, name, tensor)
-    return Packet(header.verb, tensors, header.side, header.round, header.note)
+        _check(header.type, name, tensor)
+    return Message(header.type, tensors, header.side, header.round, header.note)
 
 
 def kind_of(name: str) -> str:
@@ -122,10 +126,10 @@ def too_large(size: int, limit: int) -> TransportError:
     )
 
 
-def _check(verb: Verb, name: str, tensor: Tensor) -> None:
+def _check(type: MessageType, name: str, tensor: Tensor) -> None:
     kind = kind_of(name)
-    if kind not in _KINDS.get(verb, ()):
-        raise _malformed(f"{verb} holds {name}")
+    if kind not in _KINDS.get(type, ()):
+        raise _malformed(f"{type} holds {name}")
     spec = _SPECS[kind]
     if tensor.dtype not in spec.types or tensor.dim() not in spec.dimensions:
         raise _malformed(f"{name} is {tensor.dtype} of shape {list(tensor.shape)}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qpriv.reporting import write_report
-from tests.reporting import fakes
+from tests.qpriv.reporting import fakes
 
 from . import chromium
 

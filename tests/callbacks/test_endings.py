@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from callbacks.endings import Ending
-from callbacks.probe import Probe, Visit
-from callbacks.run_checkpoint import RunCheckpoint
-from callbacks.step_seed import StepSeed
+from callbacks.probes.probe import Probe, Visit
+from callbacks.runtime.run_checkpoint import RunCheckpoint
+from callbacks.runtime.step_seed import StepSeed
 from cli.loggers import JsonLogger
 from cli.run import ResumeRun
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader

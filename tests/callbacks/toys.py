@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from callbacks.probe import Probe, Visit
-from qpriv.boundary import Channel
-from qpriv.models.vision_language import VisionLanguageModel
+from callbacks.probes.probe import Probe, Visit
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.policy import NoPruning
 from qpriv.result import Result
+from qpriv.split import Channel
 
 Deed = Callable[[L.LightningModule], object]
 

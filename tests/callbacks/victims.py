@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from qpriv.attacks.observation import one_per_image
-from qpriv.boundary import Channel
 from qpriv.datasets.sample import VQASample
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import NOTHING, Needs, VisualFeatures
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.recipe import LoraRecipe
-from qpriv.pruning.controls import RandomPruning
+from qpriv.pruning.baselines import RandomPruning
 from qpriv.pruning.policy import PruningPolicy
+from qpriv.split import Channel
 from tests.tiny_models import random_backbone, random_samples
 
 RECIPE = LoraRecipe(rank=4, learning_rate=1e-2, batch_size=8, epochs=2, dropout=0.1)

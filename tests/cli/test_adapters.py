@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from cli.main import main
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.adapter import activate
 from tests.tiny_models import random_samples
 

@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from cli.main import main
-from cli.training import CONFIGS
+from cli.train import CONFIGS
 from qpriv.result import read_results
 
 from .conftest import QUICK, SMALL

@@ -4,7 +4,7 @@ import pytest
 
 import cli.documents
 from cli.main import main
-from qpriv.attacks.document_outcome import read_outcome
+from qpriv.attacks.extraction.outcome import read_outcome
 from qpriv.result import read_results
 
 SHORT = ["--config", "documents/run.yaml", "--recipe.epochs", "1"]

@@ -7,10 +7,10 @@ import pytest
 
 from cli.main import main
 from qpriv.datasets.documents.docvqa import DocVQA
-from qpriv.datasets.documents.docvqa_layout import write_docvqa
 from qpriv.datasets.documents.fake_documents import DocumentMaker
 from qpriv.datasets.documents.preparation import load_canaries
 from qpriv.result import read_results
+from tests.qpriv.datasets.documents.docvqa_layout import write_docvqa
 
 CONFIGS = Path(__file__).parents[2] / "cli/configs/documents"
 

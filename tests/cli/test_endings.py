@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.endings import conclusion, written
-from tests.reporting import fakes
+from tests.qpriv.reporting import fakes
 
 
 def test_a_fit_ends_with_a_table_and_what_shows_more(run_folder: Path) -> None:

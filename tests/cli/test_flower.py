@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.paradigms.remote.test_flower import NODES, grid_of
+from tests.qpriv.remote.test_flower import NODES, grid_of
 
 from .test_parties import adapters, fit, same, settings
 

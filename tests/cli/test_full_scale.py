@@ -9,10 +9,10 @@ import pytest
 import torch
 import yaml
 
-from cli import training
+from cli import train
 from cli.main import main
 from cli.study import cells, read_study, run_study
-from cli.training import CONFIGS
+from cli.train import CONFIGS
 from qpriv.datasets.dpriv.eurosat import CLASSES
 from qpriv.models.registry import SENSITIVITY_ENCODER, TEXT_ENCODER
 from qpriv.result import read_results
@@ -51,7 +51,7 @@ def fit(arguments: list[str]) -> None:
     few = ["--data.val_fraction=0.5"] if any("--data=" in word for word in arguments) else []
     several = any(word.startswith("--model.paradigm.num_clients") for word in arguments)
     few += ["--model.paradigm.num_clients=1"] if several else []
-    training.run([*arguments, *SHORT, *few])
+    train.run([*arguments, *SHORT, *few])
 
 
 @pytest.fixture

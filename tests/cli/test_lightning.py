@@ -12,7 +12,7 @@ from lightning.pytorch.tuner import Tuner
 from cli.main import main
 from datamodules import FaceScenes
 from lightning_modules import VQAModule
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 
 from .conftest import QUICK, SMALL
 

@@ -8,7 +8,7 @@ import torch
 
 from cli.errors import MAX_LINES
 from cli.main import main
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from tests.data.slake import data as slake
 
 VQA = ["fit", "--config=tiny/vqa.yaml"]
@@ -135,7 +135,7 @@ def test_a_missing_gpu_is_told_before_weights_load(here, capsys, monkeypatch):
 
 @pytest.mark.parametrize("command", ["server", "client"])
 def test_a_missing_extra_is_named(command, monkeypatch, capsys):
-    needing = ("cli.parties", "cli.guests", "qpriv.transport")
+    needing = ("cli.parties", "cli.client", "qpriv.transport")
     for name in [name for name in sys.modules if name.startswith(needing)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grpc", None)

@@ -5,7 +5,7 @@ import torch
 import yaml
 
 from cli.main import main
-from cli.training import CONFIGS
+from cli.train import CONFIGS
 from qpriv.paradigms.split import SERVER, client_name
 from qpriv.result import read_results
 

@@ -16,11 +16,11 @@ from safetensors.torch import load_file
 
 from cli.main import main
 from cli.parties import MIB
-from qpriv.paradigms.remote import Snapshots
+from qpriv.remote import Snapshots
 from qpriv.result import read_results
-from qpriv.transport import Identity, Packet, TransportError
+from qpriv.transport import Identity, Message, TransportError
 from qpriv.transport.certificates import make_certificates
-from qpriv.transport.grpc_link import GrpcLink
+from qpriv.transport.grpc_connection import GrpcLink
 from tests.tiny_models import build_random_backbone, random_backbone
 
 ROOT = Path(__file__).parents[2]
@@ -247,7 +247,7 @@ def test_who_does_not_belong_is_told_why_and_the_run_goes_on(parties, tmp_path):
     with GrpcLink(f"localhost:{run.port}", own) as line:
         assert b"malformed" in line.exchange(b"\x80\x04 a pickle, perhaps")
         with pytest.raises(TransportError, match="refused a message by its size"):
-            line(Packet("forward", {"activation/values": torch.zeros(MIB, 1)}))
+            line(Message("forward", {"activation/values": torch.zeros(MIB, 1)}))
     run.ended(run.join(0))
     run.ended(server)
 

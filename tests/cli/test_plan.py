@@ -5,7 +5,7 @@ import json
 import pytest
 
 from cli.main import main
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.runtime.checkpoint_io import AtomicCheckpointIO
 from qpriv.result import Result, read_results
 from tests.tiny_models import build_random_backbone
 

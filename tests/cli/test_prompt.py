@@ -5,7 +5,7 @@ import json
 import yaml
 
 from cli.main import main
-from qpriv.models.preprocessing import Preprocessor
+from qpriv.models.llava.preprocessing import Preprocessor
 
 from .conftest import QUICK, SMALL
 

@@ -13,7 +13,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 
 from callbacks import SensitivityProbe
 from cli.main import main
-from cli.training import CONFIGS, refuse_forked
+from cli.train import CONFIGS, refuse_forked
 from qpriv.errors import ConfigError
 from tests.tiny_models import build_random_backbone
 

@@ -6,15 +6,15 @@ import pytest
 
 from cli.main import main
 from qpriv.models.encoder_record import RECORD, read_encoders
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.models.registry import resolve_backbone
-from qpriv.models.vision_language import VisionLanguageModel
-from qpriv.pruning.threshold import DynamicThresholdPredictor, PredictorConfig
+from qpriv.pruning.predictor import DynamicThresholdPredictor, PredictorConfig
 from tests.tiny_models import random_backbone
 
 VQA = ["fit", "--config=tiny/vqa.yaml"]
 DYNAMIC = [*VQA, "--model.policy=DynamicPruning", "--model.policy.predictor=predictor"]
 SPLIT = [*VQA, "--model.paradigm=SplitLearning"]
-TOYS = "--model.defence=tests.defences.toys"
+TOYS = "--model.defence=tests.qpriv.defences.toys"
 
 
 def predictor_of(backbone: str, folder, *, recorded: bool = True) -> None:

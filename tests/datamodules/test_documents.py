@@ -5,10 +5,10 @@ import pytest
 from datamodules.docvqa_canaries import DocVQACanaries
 from datamodules.fake_documents import FakeDocuments
 from qpriv.datasets.documents.docvqa import DocVQA
-from qpriv.datasets.documents.docvqa_layout import write_docvqa
 from qpriv.datasets.documents.fake_documents import DocumentMaker
 from qpriv.datasets.documents.preparation import prepare_canaries
 from qpriv.defences.extraction_blocking import ABSTAIN
+from tests.qpriv.datasets.documents.docvqa_layout import write_docvqa
 
 SMALL = {"num_base": 4, "num_canaries": {1: 2, 3: 1}, "num_eval": 2}
 

@@ -29,7 +29,7 @@ NOT_RUN = {
     "llava-hf/": "needs 14 GB of weights: its settings are parsed",
     "qpriv server": "several machines: parsed here, run by tests/cli/test_parties.py",
     "qpriv client": "several machines: parsed here, run by tests/cli/test_parties.py",
-    "qpriv prepare": "most of an hour: parsed here, run by tests/models/tiny_recipe",
+    "qpriv prepare": "most of an hour: parsed here, run by tests/qpriv/pretraining",
     "--data.test_split": "needs the VQAv2 release: parsed here, run by tests/cli/test_predictions.py",
 }
 """What is parsed by the real parser and not run, by what marks it, and why."""

@@ -5,13 +5,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from callbacks.inventory import Inventory
+from callbacks.runtime.inventory import Inventory
 from qpriv.defences import GaussianNoise, NoDefence
 from qpriv.errors import CheckpointError, ConfigError
 from qpriv.paradigms import Centralized, SplitLearning, UShapedSplit
 from qpriv.result import read_results
-from tests.defences.toys import Mean, Narrow, Withdraw
 from tests.lightning_modules.test_vqa import equal, fit, module, trainer
+from tests.qpriv.defences.toys import Mean, Narrow, Withdraw
 from tests.tiny_data import Noise
 
 

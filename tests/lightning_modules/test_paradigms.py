@@ -4,11 +4,11 @@ import torch
 
 from lightning_modules import VQAModule
 from qpriv.errors import CheckpointError, ConfigError
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms import Federated, SplitLearning, UShapedSplit
 from qpriv.result import read_results
 from tests.lightning_modules.test_vqa import equal, fit, module, trainer
-from tests.paradigms.runs import by_base_name
+from tests.qpriv.paradigms.runs import by_base_name
 from tests.tiny_data import Noise
 
 

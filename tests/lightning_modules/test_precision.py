@@ -15,21 +15,21 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from callbacks import ForaProbe, MembershipProbe
-from callbacks.precision import precision_of
-from callbacks.step_seed import StepSeed
+from callbacks.probes.precision import precision_of
+from callbacks.runtime.step_seed import StepSeed
 from datamodules import FaceBags
 from datamodules.fake_documents import FakeDocuments
 from lightning_modules import PruningStudent, SensitivityTeacher, ThresholdTeacher, VQAModule
 from lightning_modules.document_vqa import DocumentVQAModule
 from qpriv.errors import ConfigError
 from qpriv.models.cache import FeatureCache
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.models.precision import autocast_dtype
-from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms import Centralized, Federated, Paradigm, SplitLearning, UShapedSplit
 from qpriv.paradigms.centralized import fine_tune
 from qpriv.paradigms.scaling import CAUTIOUS, START
-from qpriv.pruning.controls import RandomPruning
-from qpriv.pruning.threshold import DynamicThresholdPredictor, PredictorConfig
+from qpriv.pruning.baselines import RandomPruning
+from qpriv.pruning.predictor import DynamicThresholdPredictor, PredictorConfig
 from qpriv.result import read_results
 from tests.callbacks.victims import TinyData
 from tests.callbacks.victims import TinyVictim as Foreign

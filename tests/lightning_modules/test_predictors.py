@@ -4,7 +4,7 @@ import lightning as L
 import pytest
 import torch
 
-from callbacks.step_seed import StepSeed
+from callbacks.runtime.step_seed import StepSeed
 from datamodules import FaceBags
 from lightning_modules import PruningStudent, SensitivityTeacher, ThresholdTeacher
 from qpriv.errors import CheckpointError, ConfigError
@@ -12,7 +12,7 @@ from qpriv.models.encoder_record import read_encoders
 from qpriv.models.registry import resolve_backbone
 from qpriv.pruning.oracle import OracleSearch
 from qpriv.pruning.oracle_table import OracleTable
-from qpriv.pruning.threshold import DynamicThresholdPredictor
+from qpriv.pruning.predictor import DynamicThresholdPredictor
 from qpriv.result import read_results
 from tests.tiny_data import Noise
 from tests.tiny_models import random_backbone

@@ -6,7 +6,7 @@ import torch
 
 from lightning_modules import VQAModule
 from qpriv.errors import CheckpointError, ConfigError
-from qpriv.models.quantization import quantised_layers
+from qpriv.models.llava.quantization import quantised_layers
 from qpriv.paradigms.adapter import loading_lines
 from tests.lightning_modules.test_vqa import equal, fit, module, trainer
 from tests.tiny_data import Noise

@@ -3,12 +3,12 @@ import pytest
 import torch
 from transformers import CLIPTextConfig
 
-from callbacks.checkpoint_io import AtomicCheckpointIO
-from callbacks.step_seed import StepSeed
+from callbacks.runtime.checkpoint_io import AtomicCheckpointIO
+from callbacks.runtime.step_seed import StepSeed
 from lightning_modules import VQAModule
 from qpriv.errors import CheckpointError, ConfigError, ModelError
 from qpriv.paradigms.centralized import fine_tune
-from qpriv.pruning.controls import RandomPruning
+from qpriv.pruning.baselines import RandomPruning
 from qpriv.result import read_results
 from tests.tiny_data import Noise
 from tests.tiny_models import random_backbone

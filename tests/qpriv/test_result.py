@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from qpriv.io import append_lines
 from qpriv.result import Result, append_results, read_results
-from qpriv.writing import append_lines
 
 
 @pytest.mark.parametrize(("told", "knows"), [("known", True), ("unknown", False)])

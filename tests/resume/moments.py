@@ -13,16 +13,17 @@ from typing import Any, Literal
 import torch
 
 import lightning_modules.evaluation
-from callbacks import ForaProbe, MembershipProbe, SensitivityProbe, checkpoint_io
-from callbacks.checkpoint_io import AtomicCheckpointIO
-from callbacks.journal import Journal
+from callbacks import ForaProbe, MembershipProbe, SensitivityProbe
+from callbacks.probes.cache import ProbeCache
+from callbacks.runtime import checkpoint_io
+from callbacks.runtime.checkpoint_io import AtomicCheckpointIO
 from cli.loggers import JsonLogger
 from cli.main import main
 from cli.run import SaveRunConfig
 from lightning_modules import SensitivityTeacher, VQAModule
 from lightning_modules.predictor import PredictorModule
-from lightning_modules.ratio import RatioModule
-from qpriv.attacks.inverter import Inverter
+from lightning_modules.threshold_module import ThresholdModule
+from qpriv.attacks.reconstruction.inverter import Inverter
 from qpriv.models.cache import TensorStore
 from qpriv.pruning.oracle import OracleSearch
 
@@ -57,8 +58,8 @@ PLACES = {
     "an attacker learns": Place(Inverter, "forward", 2),
     "an attacker is done": Place(ForaProbe, "measure", after=True),
     "a shadow model begins": Place(MembershipProbe, "measure", 3),
-    "an item is journalled": Place(Journal, "write", 2),
-    "a probe publishes": Place(Journal, "publish", 2),
+    "an item is cached": Place(ProbeCache, "write", 2),
+    "a probe publishes": Place(ProbeCache, "publish", 2),
     "a checkpoint is half written": Place(torch, "save", 1),
     "a checkpoint has two names": Place(checkpoint_io, "_keep_previous", 1, after=True),
     "a checkpoint is there": Place(AtomicCheckpointIO, "save_checkpoint", 1, after=True),
@@ -71,8 +72,8 @@ STAGE_PLACES = {
     "a bag's step begins": Place(SensitivityTeacher, "training_step", 2),
     "a bag is validated": Place(SensitivityTeacher, "validation_step", 2),
     "the oracle searches": Place(OracleSearch, "search_batch", 2),
-    "a ratio's step begins": Place(RatioModule, "training_step", 2),
-    "a ratio is validated": Place(RatioModule, "validation_step", 2),
+    "a ratio's step begins": Place(ThresholdModule, "training_step", 2),
+    "a ratio is validated": Place(ThresholdModule, "validation_step", 2),
     "the predictor is exported": Place(PredictorModule, "export", 1, after=True),
 }
 

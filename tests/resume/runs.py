@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from callbacks.checkpoint_io import AtomicCheckpointIO
+from callbacks.runtime.checkpoint_io import AtomicCheckpointIO
 from qpriv.curve import CURVES_FILE, read_curves
 from qpriv.result import CLOCK_FILE
 from tests.resume.moments import End, start

@@ -14,12 +14,7 @@ from PIL import Image
 from qpriv.datasets.sample import VQASample
 
 from .erasing import Fill, digest, erase, region, untouched_outside
-from .inferable import (
-    in_question,
-    in_sequence,
-    is_repeated_elsewhere,
-    is_sum,
-)
+from .inferable import in_question, in_sequence, is_repeated_elsewhere, is_sum
 from .matching import canonical, locate
 from .ocr import OCREngine, page_text
 from .page import PageText, Quad, Word

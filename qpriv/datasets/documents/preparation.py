@@ -19,7 +19,7 @@ from qpriv.datasets.files import open_regular
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tables import read_table
 from qpriv.errors import DataError
-from qpriv.writing import appending
+from qpriv.io import appending
 
 from .canaries import Canary, Curation, Reason, judge
 from .matching import canonical

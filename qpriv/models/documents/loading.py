@@ -13,7 +13,7 @@ from transformers import (
 )
 
 from qpriv.errors import ConfigError, ModelError
-from qpriv.models.encoders import as_model_error, quiet_loading, require_complete
+from qpriv.models.llava.encoders import as_model_error, quiet_loading, require_complete
 
 from . import page_encoder  # registers the embedded reader's encoder with the library
 from .base import DocumentModel, Stock

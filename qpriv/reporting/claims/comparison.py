@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from qpriv.attacks.fora import SUPERVISED
-from qpriv.attacks.reconstruction import FACE, FOUND, FOUND_GONE
+from qpriv.attacks.reconstruction.fora import SUPERVISED
+from qpriv.attacks.reconstruction.scoring import FACE, FOUND, FOUND_GONE
 from qpriv.key import AttackSetting, apart
 from qpriv.metrics.sensitivity import TOKENS_KEPT
 from qpriv.result import Result, Scalar

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from numpy.typing import NDArray
 
-from qpriv.attacks.membership import BLIND_AUC, MEMBERSHIP, METHODS
+from qpriv.attacks.membership.scoring import BLIND_AUC, MEMBERSHIP, METHODS
 from qpriv.curve import Curve
 from qpriv.key import apart
 

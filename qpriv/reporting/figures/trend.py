@@ -4,19 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from qpriv.attacks.fora import SUPERVISED
-from qpriv.attacks.reconstruction import FACE
+from qpriv.attacks.reconstruction.fora import SUPERVISED
+from qpriv.attacks.reconstruction.scoring import FACE
 from qpriv.result import Scalar
 
 from ..claims import alpha_sweeps
-from ..claims.comparison import (
-    FACE_FLOOR,
-    FACE_PSNR,
-    TREND_RATIOS,
-    ladder,
-    line_weights,
-    strongest,
-)
+from ..claims.comparison import FACE_FLOOR, FACE_PSNR, TREND_RATIOS, ladder, line_weights, strongest
 from ..condition import Condition
 from ..evidence import Evidence
 from ..numbers import number

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from qpriv.attacks.document_halves import QUANTITIES as SCORES
-from qpriv.attacks.document_memory import CHANGES, PRIVACY, SIZES, UTILITY
+from qpriv.attacks.extraction.halves import QUANTITIES as SCORES
+from qpriv.attacks.extraction.memory import CHANGES, PRIVACY, SIZES, UTILITY
 from qpriv.key import Scalar
 from qpriv.quantity import Quantity
 

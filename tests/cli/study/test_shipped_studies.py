@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from cli import main as command
-from cli.study import Cell, Forecast, cells, read_study
-from cli.training import CONFIGS
+from cli.study import Forecast, Trial, cells, read_study
+from cli.train import CONFIGS
 from qpriv.result import read_results
 
 STUDIES = sorted((CONFIGS / "study").glob("*.yaml"))
 
 
-def runs_of(study: Path, out: Path = Path("out")) -> list[Cell]:
+def runs_of(study: Path, out: Path = Path("out")) -> list[Trial]:
     return cells(read_study(study), study.parent, out)
 
 
-def one_of_each_kind() -> list[tuple[str, Cell]]:
+def one_of_each_kind() -> list[tuple[str, Trial]]:
     """Return a run of each set of configurations, policy and paradigm."""
     chosen = {}
     for study in STUDIES:

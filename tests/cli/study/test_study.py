@@ -10,7 +10,7 @@ from cli.study import Forecast, cells, read_study, run_study
 from cli.study.workers import Fit
 from qpriv.errors import ConfigError
 from qpriv.result import read_results
-from tests.reporting import fakes
+from tests.qpriv.reporting import fakes
 
 STUDY = """
 name: small

@@ -2,7 +2,7 @@ import pytest
 
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from tests.tiny_models import random_model, random_samples
 
 

@@ -11,8 +11,8 @@ from transformers import CLIPModel, CLIPTextModel
 from qpriv.errors import ModelError
 from qpriv.models.cache import FeatureCache, stored_features
 from qpriv.models.features import FEATURES, Needs
-from qpriv.models.tower import read_tower
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.tower import read_tower
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from tests.tiny_models import NUM_PATCHES, build_random_backbone, random_backbone, random_samples
 
 ALL: Needs = frozenset(FEATURES)

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from qpriv.boundary import Channel, Kind
 from qpriv.errors import ModelError
 from qpriv.models.batch import VQABatch
-from qpriv.models.prepared import PreparedInputs
-from qpriv.models.sequences import IGNORED, TokenSequences
-from qpriv.models.stages import Stage, StageChoice
-from qpriv.models.token_path import TokenPath
-from qpriv.models.vision_language import LanguageOutput, VisionLanguageModel
+from qpriv.models.decoder.sequences import IGNORED, TokenSequences
+from qpriv.models.decoder.stages import Stage, StageChoice
+from qpriv.models.decoder.token_path import TokenPath
+from qpriv.models.llava.prepared import PreparedInputs
+from qpriv.models.llava.vision_language import LanguageOutput, VisionLanguageModel
 from qpriv.pruning import InDecoderPruning, RandomPruning, decision_at
+from qpriv.split import Channel, Kind
 from tests.tiny_models import HIDDEN_SIZE, NUM_LAYERS, random_backbone, random_samples
 from tests.toy_policies import KeepAll, LastTokenAttention
 

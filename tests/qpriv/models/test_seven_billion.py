@@ -7,16 +7,16 @@ import timm
 import torch
 from transformers import CLIPTextConfig, CLIPTextModel, LlavaForConditionalGeneration
 
-from qpriv.models.encoders import SensitivityEncoder
 from qpriv.models.features import FeatureSizes, VisualFeatures
-from qpriv.models.lora import adapted_modules
+from qpriv.models.llava.encoders import SensitivityEncoder
+from qpriv.models.llava.lora import adapted_modules
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.models.registry import Backbone
-from qpriv.models.vision_language import VisionLanguageModel
 from qpriv.paradigms import SplitLearning, UShapedSplit
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.paradigms.split import SERVER, client_name
 from qpriv.planning.architecture import known_llava
-from qpriv.pruning.threshold import DynamicThresholdPredictor, PredictorConfig
+from qpriv.pruning.predictor import DynamicThresholdPredictor, PredictorConfig
 
 NAME = "llava-hf/llava-1.5-7b-hf"
 LAYER = "base_model.model.model.language_model.layers"

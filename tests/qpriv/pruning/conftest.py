@@ -4,7 +4,7 @@ from hypothesis import settings
 
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
-from qpriv.models.vision_language import VisionLanguageModel
+from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.pruning import DynamicThresholdPredictor, PredictorConfig
 from tests.tiny_models import random_model, random_samples
 

@@ -20,7 +20,7 @@ from qpriv.pruning import (
     kept_count,
     random_scorer,
 )
-from qpriv.pruning.controls import cell_centres, coarser_grid
+from qpriv.pruning.baselines import cell_centres, coarser_grid
 from tests.tiny_models import random_samples
 
 SAMPLES = random_samples(6)

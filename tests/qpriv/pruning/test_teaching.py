@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from qpriv.errors import ConfigError, DataError
-from qpriv.models.sequences import IGNORED
+from qpriv.models.decoder.sequences import IGNORED
 from qpriv.pruning import (
     OracleSearch,
     OracleTable,

@@ -1,0 +1,1 @@
+"""Attacks that run at epoch ends, and what keeps them apart from the training."""

@@ -1,0 +1,190 @@
+"""`isolated`: let an attack run inside a training without leaving a trace in it."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from callbacks.probes.process_state import process_marks, process_restored
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_load_state_dict_pre_hooks",
+)
+# transformers installs the hooks that collect hidden states at the first call that asks for them
+_HOOKS_INSTALLED = "_output_capturing_hooks_installed"
+_PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_ADAPTER_STATE = ("_active_adapter", "_disable_adapters")
+
+
+class IsolationError(RuntimeError):
+    """A probe left a trace in the model it measured; the training is no longer what it was."""
+
+
+def item_seed(*parts: object) -> int:
+    """Return a seed that depends on every part and on nothing else.
+
+    >>> item_seed(0, "fora", 3) == item_seed(0, "fora", 3)
+    True
+    >>> item_seed(0, "fora", 3) == item_seed(0, "fora", 4)
+    False
+    """
+    digest = hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+@contextmanager
+def isolated(
+    module: nn.Module, *, seed: int, audit: bool = False, name: str = ""
+) -> Iterator[None]:
+    """Run the body on a frozen module in evaluation mode, with gradients allowed, then undo all.
+
+    Put back afterwards, also after an error: the random states of Python, NumPy, torch and the
+    module's GPU, torch's switches and the environment (see `process_restored`); each submodule's
+    mode; each parameter's ``requires_grad`` and gradient; trained parameters and buffers that
+    were changed; PEFT's active adapters; hooks that were left on modules or parameters.
+    Not handled, and reported by ``audit``: adapters or submodules that were added, frozen
+    parameters that were overwritten (keeping a second copy of a large model is no option), and
+    optimisers of the training that were changed.
+
+    Args:
+        module: The LightningModule or model that is measured.
+        seed: Seed of the body's random numbers.
+        audit: Hash parameters, buffers and random states before and after, and raise on a trace.
+        name: Who to blame in the audit's message.
+
+    Raises:
+        IsolationError: If ``audit`` finds a trace.
+    """
+    before = fingerprint(module) if audit else {}
+    with process_restored(_gpus(module), seed), torch.inference_mode(False), torch.enable_grad():
+        memory = _Memory(module)
+        try:
+            module.eval()
+            for parameter in module.parameters():
+                parameter.requires_grad_(False)
+                parameter.grad = None
+            yield
+        finally:
+            memory.restore()
+    if audit:
+        after = fingerprint(module)
+        traces = sorted(
+            key for key in before.keys() | after.keys() if before.get(key) != after.get(key)
+        )
+        if traces:
+            raise IsolationError(f"{name or 'the probe'} left a trace in: {', '.join(traces[:5])}")
+
+
+def _gpus(module: nn.Module) -> set[int]:
+    devices = {parameter.device for parameter in module.parameters()}
+    return {d.index for d in devices if d.type == "cuda" and d.index is not None}
+
+
+class _Memory:
+    """State of a module, as references where they suffice and as copies where they do not."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.modules = list(module.modules())
+        self.modes = [part.training for part in self.modules]
+        self.parameters = [(p, p.requires_grad, p.grad) for p in module.parameters()]
+        self.parameter_hooks = [
+            (parameter, name, dict(getattr(parameter, name) or {}))
+            for parameter, _, _ in self.parameters
+            for name in _PARAMETER_HOOKS
+        ]
+        changing = [p for p, trained, _ in self.parameters if trained]
+        self.values = [(t, t.detach().clone()) for t in (*changing, *module.buffers())]
+        self.hooks = [self._each(part, _HOOKS, dict) for part in self.modules]
+        self.unhooked = [part for part in self.modules if _HOOKS_INSTALLED not in part.__dict__]
+        self.adapters = [self._each(part, _ADAPTER_STATE, lambda x: x) for part in self.modules]
+
+    @staticmethod
+    def _each(part: nn.Module, names: Iterable[str], copy: Callable[[Any], Any]) -> dict[str, Any]:
+        return {name: copy(part.__dict__[name]) for name in names if name in part.__dict__}
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for part, training, hooks, adapter in zip(
+            self.modules, self.modes, self.hooks, self.adapters, strict=True
+        ):
+            part.training = training
+            part.__dict__.update(adapter)
+            for name, known in hooks.items():
+                _keep_only(part.__dict__[name], known)
+        for part in self.unhooked:
+            # or the model would believe that hooks are there which were just taken away
+            part.__dict__.pop(_HOOKS_INSTALLED, None)
+        for tensor, value in self.values:
+            if not _same(tensor, value):
+                tensor.copy_(value)
+        for parameter, name, known in self.parameter_hooks:
+            _keep_only(getattr(parameter, name) or {}, known)
+        for parameter, trained, gradient in self.parameters:
+            parameter.requires_grad_(trained)
+            parameter.grad = gradient
+
+
+def _keep_only(hooks: dict[int, Any], known: dict[int, Any]) -> None:
+    for key in [key for key in hooks if key not in known]:
+        del hooks[key]
+
+
+def _same(tensor: Tensor, value: Tensor) -> bool:
+    # NaN counts as equal to itself: a buffer may hold one on purpose
+    return torch.equal(tensor, value) or bool(torch.allclose(tensor, value, 0, 0, equal_nan=True))
+
+
+def fingerprint(module: nn.Module) -> dict[str, str]:
+    """Return a digest of each thing a probe could change, by name."""
+    marks = {name: _digest(state) for name, state in process_marks().items()}
+    for name, part in module.named_modules():
+        hooks = [sorted(part.__dict__[key]) for key in _HOOKS if key in part.__dict__]
+        adapter = [part.__dict__.get(key) for key in _ADAPTER_STATE]
+        marks[f"module {name}"] = repr((part.training, hooks, adapter))
+    for name, parameter in module.named_parameters():
+        gradient = None if parameter.grad is None else tensor_digest(parameter.grad)
+        hooks = [sorted(getattr(parameter, key) or {}) for key in _PARAMETER_HOOKS]
+        marks[f"parameter {name}"] = (
+            f"{parameter.requires_grad} {tensor_digest(parameter)} {gradient} {hooks}"
+        )
+    for name, buffer in module.named_buffers():
+        marks[f"buffer {name}"] = tensor_digest(buffer)
+    for number, optimizer in enumerate(_optimizers(module)):
+        marks[f"optimizer {number}"] = _digest(repr(_plain(optimizer.state_dict())).encode())
+    return marks
+
+
+def _optimizers(module: nn.Module) -> Sequence[torch.optim.Optimizer]:
+    """Return the optimisers of the training a module is in, if it is in one."""
+    trainer = getattr(module, "_trainer", None)
+    return () if trainer is None else cast(Sequence[torch.optim.Optimizer], trainer.optimizers)
+
+
+def _plain(state: object) -> object:
+    """Return a nested state with a digest in place of each tensor."""
+    if isinstance(state, dict):
+        return {key: _plain(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [_plain(value) for value in state]
+    return tensor_digest(state) if isinstance(state, Tensor) else state
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """Return a hash of a tensor's bytes."""
+    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+    return _digest(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

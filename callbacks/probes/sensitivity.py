@@ -1,0 +1,213 @@
+"""`SensitivityProbe`: at epoch ends, what pruning leaves of the sensitive part, and what it costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from callbacks.probes.media import picture_grid
+from callbacks.probes.probe import Probe, Visit
+from qpriv.attacks.observation import batches
+from qpriv.datasets.sample import VQASample
+from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.reconstruction import patch_pixels
+from qpriv.metrics.sensitivity import (
+    AREA_VISIBLE,
+    FACES_TOUCHED,
+    MASS,
+    SENSITIVE_COVERAGE,
+    SER,
+    SER_POOLED,
+    TOKENS_KEPT,
+    TOKENS_TOUCHING,
+    SensitivityExclusionRatio,
+    crossing_weights,
+    is_touched,
+    sensitive_mass,
+    sensitivity_exclusion_ratio,
+    surviving_share,
+    visible_area,
+)
+from qpriv.pruning.decision import KEPT_TOKENS, KEPT_TOKENS_MEAN, PruningDecision
+from qpriv.pruning.in_decoder import decision_at
+from qpriv.quantity import Quantity
+from qpriv.result import Result
+from qpriv.split.traffic import EXCHANGED
+
+PICTURES = 8
+BATCH = 64
+
+
+@dataclass
+class _Tally:
+    """Per-sample figures of all batches, ``[n]`` each."""
+
+    ratios: list[Tensor] = field(default_factory=list)
+    survivors: list[Tensor] = field(default_factory=list)
+    mass: list[Tensor] = field(default_factory=list)
+    touching: list[Tensor] = field(default_factory=list)
+    area: list[Tensor] = field(default_factory=list)
+    faces: list[Tensor] = field(default_factory=list)
+    kept: list[Tensor] = field(default_factory=list)
+    kept_mean: list[Tensor] = field(default_factory=list)
+    sizes: list[Tensor] = field(default_factory=list)
+    pooled: SensitivityExclusionRatio = field(
+        default_factory=lambda: SensitivityExclusionRatio(pooled=True, across_ranks=False)
+    )
+
+    def crossed(self, decision: PruningDecision, truth: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Add what of the sensitive part of some samples crosses.
+
+        Args:
+            decision: What crosses.
+            truth: Of each sample the share of each patch that is sensitive, ``[N]``, and that
+                each of its boxes covers, ``[F, N]``.
+        """
+        coverage = torch.stack([whole for whole, _ in truth])
+        sensitive = coverage >= SENSITIVE_COVERAGE
+        self.survivors.append(surviving_share(sensitive, decision.mask))
+        if decision.merged is not None and decision.mixing is None:
+            # of what its tokens are made the policy does not say, nor can anybody else
+            missing = torch.full((len(truth),), torch.nan)
+            for measure in (self.mass, self.touching, self.area):
+                measure.append(missing)
+            self.faces += [torch.full((len(boxes),), torch.nan) for _, boxes in truth]
+            return
+        entering = crossing_weights(decision) > 0
+        self.mass.append(sensitive_mass(sensitive, decision))
+        self.touching.append(surviving_share(coverage > 0, entering))
+        self.area.append(visible_area(coverage, entering))
+        self.faces += [is_touched(own, row) for (_, own), row in zip(truth, entering, strict=True)]
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SensitivityProbe(Probe):
+    """Measures the pruning policy on the private scenes; no attacker is trained.
+
+    ``sensitivity_exclusion_ratio`` (per-sample mean; not applicable where nothing is pruned) and
+    ``sensitivity_exclusion_ratio_pooled``; what SER alone does not tell, namely what of the truly
+    sensitive part crosses: ``sensitive_tokens_kept`` (patches at least half in a sensitive box),
+    ``sensitive_tokens_touching`` (patches that touch one), ``sensitive_area_visible`` (pixels) and
+    ``faces_touched`` (boxes with any pixel in a patch that crossed); ``kept_tokens``;
+    ``activation_bytes_up`` and ``activation_bytes_down``, a sample's activations and gradients in
+    training, as they cross or would.
+
+    Args:
+        max_samples: Samples to measure on.
+        max_seconds: Not used: one pass has no budget.
+        log_private: Write maps of kept tokens into the run folder.
+    """
+
+    name: ClassVar[str] = "sensitivity"
+    max_samples: int | None = 500
+
+    def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
+        """Return the one pass."""
+        return [["pass"]]
+
+    def measure(self, item: str, visit: Visit) -> list[Result]:
+        """Decide for every sample, and count what crosses."""
+        samples = list(visit.data.targets())[: self.max_samples]
+        tally, maps = _Tally(), list[Tensor]()
+        for part in batches(samples, BATCH):
+            maps.append(self._add(part, visit, tally))
+        if self.log_private:
+            self._save_map(visit, samples[:PICTURES], maps[0][:PICTURES])
+        origin = f"{samples[0].dataset}/{samples[0].split}"
+        read = visit.victim.channel.label
+        return [
+            replace(figure, dataset=origin, channel=read if figure.unit == "bytes" else "")
+            for figure in _figures(tally, samples)
+        ]
+
+    def _add(self, part: Sequence[VQASample], visit: Visit, tally: _Tally) -> Tensor:
+        victim, model = visit.victim, visit.victim.model
+        batch = model.preprocessor(part).to(model.device)
+        features = victim.encode(batch, victim.policy.needs)
+        with torch.no_grad():
+            whole = victim.policy.decide(features, part)
+            inputs = model.prepare(batch, features, whole)
+        cut = victim.channel.layers[0]
+        decision = decision_at(whole, inputs, cut)
+        mask = decision.mask
+        missing = torch.full((len(part),), torch.nan)
+        tally.ratios.append(
+            missing
+            if decision.sensitivity is None
+            else sensitivity_exclusion_ratio(decision.sensitivity.float().cpu(), mask)
+        )
+        tally.crossed(decision, [_coverage(visit, sample) for sample in part])
+        tally.kept.append(inputs.visual_counts(cut).double())
+        tally.kept_mean.append(inputs.mean_visual_counts(model.num_layers))
+        tally.pooled.update(decision)
+        # each cut is crossed once by the activations, and once by a gradient the other way
+        tally.sizes.append(victim.channel.activation_bytes(model, inputs))
+        return mask
+
+    def _save_map(self, visit: Visit, samples: Sequence[VQASample], mask: Tensor) -> None:
+        model = visit.victim.model
+        pictures = model.preprocessor.crops(model.preprocessor.pixels(samples))
+        kept = patch_pixels(mask, model.grid, (pictures.shape[-2], pictures.shape[-1]))
+        shown = torch.where(kept[:, None], pictures, 0.75 + 0.1 * pictures)
+        self.keep_picture(
+            visit,
+            "kept-tokens",
+            picture_grid([pictures, shown]),
+            kind="kept_tokens",
+            caption=f"Below, what crosses under policy {visit.victim.policy.label}.",
+            alt=f"{len(samples)} scenes, and the same with dropped patches faded",
+        )
+
+
+def sensitive_patches(visit: Visit, samples: Sequence[VQASample]) -> Tensor:
+    """Return which patches are sensitive in truth, ``[B, N]`` bool; see `SENSITIVE_COVERAGE`."""
+    return torch.stack([_coverage(visit, each)[0] for each in samples]) >= SENSITIVE_COVERAGE
+
+
+def _coverage(visit: Visit, sample: VQASample) -> tuple[Tensor, Tensor]:
+    """Return which share of each patch is sensitive, ``[N]``, and lies in each box, ``[F, N]``."""
+    preprocessor = visit.victim.model.preprocessor
+    boxes = sample.sensitive_boxes or ()
+    if not boxes:
+        count = preprocessor.num_patches
+        return torch.zeros(count), torch.zeros(0, count)
+    size = sample.image.load().size
+    own = [preprocessor.patch_coverage([box], size) for box in boxes]
+    return preprocessor.patch_coverage(boxes, size), torch.stack(own)
+
+
+def _figures(tally: _Tally, samples: Sequence[VQASample]) -> list[Result]:
+    groups = [sample.group_id for sample in samples]
+    owners = [g for g, faces in zip(groups, tally.faces, strict=True) for _ in faces]
+    sizes = torch.cat(tally.sizes).double().cpu()
+    return [
+        _mean(SER, torch.cat(tally.ratios), groups),
+        _mean(TOKENS_KEPT, torch.cat(tally.survivors), groups),
+        _mean(TOKENS_TOUCHING, torch.cat(tally.touching), groups),
+        _mean(AREA_VISIBLE, torch.cat(tally.area), groups),
+        _mean(FACES_TOUCHED, torch.cat(tally.faces), owners),
+        _mean(MASS, torch.cat(tally.mass), groups),
+        _mean(KEPT_TOKENS, torch.cat(tally.kept), groups),
+        _mean(KEPT_TOKENS_MEAN, torch.cat(tally.kept_mean), groups),
+        _plain(SER_POOLED, float(tally.pooled.compute()), groups),
+        *(_mean(own, sizes, groups) for own in EXCHANGED.values()),
+    ]
+
+
+def _mean(own: Quantity, values: Tensor, groups: Sequence[str]) -> Result:
+    known = values[~values.isnan()].double()
+    if not len(known):
+        return _plain(own, float("nan"), groups)
+    owners = {g for g, nan in zip(groups, values.isnan().tolist(), strict=True) if not nan}
+    interval = mean_interval(values.double().numpy(), groups)
+    return Result(
+        name=own.name, value=float(known.mean()), n=len(owners), unit=own.unit, ci=interval
+    )
+
+
+def _plain(own: Quantity, value: float, groups: Sequence[str]) -> Result:
+    if value != value:  # NaN: nothing was pruned, or no sample has a sensitive patch
+        return Result(name=own.name, value=None, n=0, unit=own.unit, status="not applicable")
+    return Result(name=own.name, value=value, n=len(set(groups)), unit=own.unit)

@@ -1,0 +1,1 @@
+"""What every run has beside its probes: checkpoints, exports, the live report."""

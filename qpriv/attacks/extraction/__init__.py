@@ -1,0 +1,1 @@
+"""Extraction of training answers from document models."""

@@ -1,0 +1,137 @@
+"""What the gradient that crosses a cut gives away: the image below it, or the label above it.
+
+A split's server computes the gradient at its cut C itself, and a U-shaped split's server the one
+at C_A, from what it was sent: they tell it nothing that the activations do not. They may tell
+somebody else, and the target is the image. The gradient at C_B is the one thing a U-shaped
+client sends that depends on the label; the tail's own gradients never cross.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from qpriv.datasets.sample import VQASample
+from qpriv.result import Result, Scalar
+from qpriv.split import Direction, Kind, RandomKey, Transcript
+
+from ..threat import ThreatModel
+from ..victim import Victim
+from .candidates import asked, score_images, score_tail_answers
+from .inversion import gradient_norm
+from .report import Knowledge, answer_ids, mean, share
+from .sources import share_cuts
+
+TAIL = ThreatModel(
+    auxiliary="scenes of the same task",
+    access="activation into the tail, its gradient, and the public base model",
+)
+"""The server of a U-shaped split, at C_B."""
+
+IMAGE = ThreatModel(
+    attacker="outsider",
+    auxiliary="candidate images; question and answer",
+    access="gradient that returns at the cut, and the public base model",
+)
+"""Who reads what returns at C or C_A."""
+
+
+def attack_cut(
+    victim: Victim,
+    samples: Sequence[VQASample],
+    knowledge: Knowledge,
+    cut: int,
+    candidates: int = 16,
+    seed: int = 0,
+) -> list[Result]:
+    """Attack the gradients of single samples that cross one of the victim's cuts.
+
+    At the second cut of a U-shaped split ``tail_label_accuracy``, beside
+    ``tail_label_accuracy_prior``. At any other cut ``image_top1``: which of some images it was,
+    beside chance (the prior) and ``image_top1_activation``, the same from the activations that
+    cross anyway. ``gradient_norm`` stands beside every figure.
+
+    Args:
+        victim: The model that is trained, with all that says how.
+        samples: Training samples, one an image.
+        knowledge: What the attacker knows beforehand.
+        cut: The cut.
+        candidates: Images to choose from, the right one among them.
+        seed: Seed of the other images.
+    """
+    crossed = [
+        share_cuts(
+            victim.model,
+            [sample],
+            victim.policy,
+            victim.encode,
+            victim.channel,
+            RandomKey(seed, step),
+        )
+        for step, sample in enumerate(samples)
+    ]
+    norms = [gradient_norm(transcript.rows(cut, Kind.GRADIENT)) for transcript in crossed]
+    (way,) = (own.direction for own in victim.channel.cuts if own.layer == cut)
+    if way is Direction.UP:
+        figures = _images(victim, samples, knowledge, cut, crossed, candidates, seed)
+        threat, count = IMAGE, candidates
+    else:
+        figures = _labels(victim, samples, knowledge, cut, crossed)
+        threat, count = TAIL, len(knowledge.answers)
+    settings: dict[str, Scalar] = {
+        **threat.settings(),
+        "surface": "cut",
+        "cut": cut,
+        "gradient_norm": float(np.mean(norms)),
+        "candidates": count,
+    }
+    figures.append(mean("cut_gradient_norm", norms))
+    return [replace(figure, attack={**settings, **figure.attack}) for figure in figures]
+
+
+def _labels(
+    victim: Victim,
+    samples: Sequence[VQASample],
+    knowledge: Knowledge,
+    cut: int,
+    crossed: Sequence[Transcript],
+) -> list[Result]:
+    # how an answer is written does not depend on the question: any sample will do to tell
+    texts = [asked(samples[:1], samples[0].question, answer) for answer in knowledge.answers]
+    tokens = [answer_ids(victim.model, text) for (text,) in texts]
+    hits, guesses = [], []
+    for sample, transcript in zip(samples, crossed, strict=True):
+        scores = score_tail_answers(victim.model, transcript, cut, tokens)
+        hits.append(knowledge.answers[int(scores.argmax())] == sample.answer)
+        guesses.append(knowledge.guessed_answer(sample.question) == sample.answer)
+    return [
+        share("tail_label_accuracy", hits, sum(guesses) / len(guesses)),
+        share("tail_label_accuracy_prior", guesses),
+    ]
+
+
+def _images(
+    victim: Victim,
+    samples: Sequence[VQASample],
+    knowledge: Knowledge,
+    cut: int,
+    crossed: Sequence[Transcript],
+    candidates: int,
+    seed: int,
+) -> list[Result]:
+    generator = np.random.default_rng(seed)
+    hits: dict[Kind, list[bool]] = {Kind.GRADIENT: [], Kind.ACTIVATION: []}
+    for sample, transcript in zip(samples, crossed, strict=True):
+        others = generator.choice(len(knowledge.samples), candidates - 1, replace=False)
+        images = [sample, *(knowledge.samples[other] for other in others)]
+        order = generator.permutation(candidates)  # no attack may win by a tie
+        shown = asked([images[n] for n in order], sample.question, sample.answer)
+        scores = score_images(
+            victim.model, victim.policy, victim.encode, transcript, victim.channel, cut, shown
+        )
+        for kind, found in hits.items():
+            found.append(bool(order[int(scores[kind].argmax())] == 0))
+    return [
+        share("image_top1", hits[Kind.GRADIENT], 1 / candidates),
+        share("image_top1_activation", hits[Kind.ACTIVATION], 1 / candidates),
+    ]

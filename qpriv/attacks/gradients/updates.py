@@ -1,0 +1,175 @@
+"""What a federated server reads off one client's update: labels, and the words of the question."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qpriv.datasets.sample import VQASample
+from qpriv.result import Result, Scalar
+
+from ..threat import ThreatModel
+from ..victim import Victim
+from .candidates import score_update_answers
+from .label_recovery import answer_tokens
+from .report import Knowledge, answer_ids, mean, share
+from .sources import HEAD, SharedGradient, read_update, share_update
+from .span_test import first_layer_span, token_inputs
+
+THREAT = ThreatModel(
+    auxiliary="scenes of the same task",
+    access="one client's update of one sample, and the weights it sent",
+)
+"""Of the span test and of the head's rule."""
+
+ASKED = replace(THREAT, auxiliary="scenes of the same task; the question")
+"""Of candidate matching."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Which words of one text the span test finds.
+
+    Args:
+        feasible: Whether it can find any.
+        rank: Independent inputs that the update shows.
+        precision: Share of what is found that is there; NaN where nothing is found.
+        recall: Share of what is there that is found.
+        f1: Their harmonic mean.
+        guess: F1 of the commonest words of the task.
+    """
+
+    feasible: bool
+    rank: int
+    precision: float
+    recall: float
+    f1: float
+    guess: float
+
+
+def attack_updates(
+    victim: Victim,
+    samples: Sequence[VQASample],
+    knowledge: Knowledge,
+    stand_ins: Sequence[VQASample],
+    seed: int = 0,
+) -> list[Result]:
+    """Attack the updates of clients that hold one sample each and take one step of SGD.
+
+    ``label_accuracy_head``: the answer's tokens off the gradient of the LM head, if the head is
+    trained too. ``label_accuracy_lora``: candidate matching of the answer on the last adapter's
+    gradient alone, with the question known (`score_update_answers`). ``label_accuracy_prior``: the commonest answer to the
+    question. ``span_precision``, ``span_recall``, ``span_f1``: words of question and answer in
+    the span of the first layer's inputs, beside ``span_f1_prior``, the commonest words;
+    ``span_feasible`` is the share of updates that show fewer inputs than they have rows;
+    ``span_rank`` is how many they show. Rounding of the stored weights hides faint ones: a small
+    gradient or learning rate shows fewer inputs than there are tokens, and ``span_recall`` falls.
+    ``gradient_norm`` is that of the adapter, and stands beside every figure.
+
+    Args:
+        victim: The model that is trained, with all that says how.
+        samples: Training samples, one an image.
+        knowledge: What the attacker knows beforehand.
+        stand_ins: Images of the attacker, in place of the client's.
+        seed: Seed of the client's dropout.
+    """
+    heads, adapters, guesses, norms, words = [], [], [], [], []
+    for sample in samples:
+        shared, head = _share(victim, sample, seed)
+        end = victim.model.preprocessor.tokenizer.eos_token_id
+        found = answer_tokens(head.values[HEAD], end, head.rounding[HEAD])
+        heads.append(found == set(answer_ids(victim.model, sample)[:-1]))
+        adapters.append(_matched(victim, sample, shared, knowledge, stand_ins) == sample.answer)
+        guesses.append(knowledge.guessed_answer(sample.question) == sample.answer)
+        norms.append(shared.norm)
+        words.append(find_words(victim, sample, shared, knowledge))
+    prior = sum(guesses) / len(guesses)
+    figures = [
+        _under(share("label_accuracy_head", heads, prior), {"trained_head": True}),
+        _under(share("label_accuracy_lora", adapters, prior), ASKED.settings()),
+        share("label_accuracy_prior", guesses),
+        *_word_figures(words),
+        mean("gradient_norm", norms),
+    ]
+    settings: dict[str, Scalar] = {
+        **THREAT.settings(),
+        "surface": "update",
+        "gradient_norm": float(np.mean(norms)),
+        "candidates": len(knowledge.answers),
+        "stand_ins": len(stand_ins),
+        "rank": victim.recipe.rank,
+        "trained_head": False,
+    }
+    return [_under(figure, settings) for figure in figures]
+
+
+def find_words(
+    victim: Victim, sample: VQASample, shared: SharedGradient, knowledge: Knowledge
+) -> Words:
+    """Return which words of a sample the span test finds in its update."""
+    span = first_layer_span(shared)
+    inside = span.holds(token_inputs(victim.model)).nonzero()[:, 0].tolist()
+    truth = frozenset(victim.model.preprocessor.text_tokens(sample)) - knowledge.template
+    found = frozenset(inside) - knowledge.template
+    precision, recall, f1 = _scores(found, truth)
+    guess = _scores(knowledge.guess, truth)[2]
+    return Words(span.feasible, span.rank, precision, recall, f1, guess)
+
+
+def _share(victim: Victim, sample: VQASample, seed: int) -> tuple[SharedGradient, SharedGradient]:
+    """Return the adapter's part of an update that trains the head too, and the head's part."""
+    transcript = share_update(
+        victim.model,
+        [sample],
+        victim.policy,
+        victim.encode,
+        victim.recipe,
+        train_head=True,
+        seed=seed,
+    )
+    return read_update(transcript, victim.recipe.learning_rate).split_head()
+
+
+def _under(figure: Result, settings: Mapping[str, Scalar]) -> Result:
+    """Return a figure with further settings; its own go before them."""
+    return replace(figure, attack={**settings, **figure.attack})
+
+
+def _matched(
+    victim: Victim,
+    sample: VQASample,
+    shared: SharedGradient,
+    knowledge: Knowledge,
+    stand_ins: Sequence[VQASample],
+) -> str:
+    scores = score_update_answers(
+        victim.model,
+        victim.policy,
+        victim.encode,
+        shared,
+        sample.question,
+        knowledge.answers,
+        stand_ins,
+    )
+    return knowledge.answers[int(scores.argmax())]
+
+
+def _scores(found: frozenset[int], truth: frozenset[int]) -> tuple[float, float, float]:
+    """Return precision, recall and F1 of a set of tokens; NaN where there is none to judge."""
+    right = len(found & truth)
+    precision = right / len(found) if found else float("nan")
+    if not truth:
+        return precision, float("nan"), float("nan")
+    return precision, right / len(truth), 2 * right / (len(found) + len(truth))
+
+
+def _word_figures(words: Sequence[Words]) -> list[Result]:
+    guess = mean("span_f1_prior", [text.guess for text in words])
+    return [
+        mean("span_precision", [text.precision for text in words]),
+        mean("span_recall", [text.recall for text in words]),
+        mean("span_f1", [text.f1 for text in words], prior=guess.value),
+        guess,
+        share("span_feasible", [text.feasible for text in words]),
+        mean("span_rank", [float(text.rank) for text in words], "tokens"),
+    ]

@@ -1,0 +1,1 @@
+"""Membership inference: was this sample, or this document, trained on?"""

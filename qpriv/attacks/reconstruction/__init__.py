@@ -1,0 +1,1 @@
+"""Attacks that give back the picture whose activations crossed a cut."""

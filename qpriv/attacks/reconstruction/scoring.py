@@ -1,0 +1,335 @@
+"""What a reconstruction is worth: against the truth, against guesses without it, and by face."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from qpriv.datasets.sample import Box
+from qpriv.declaration import aside
+from qpriv.metrics.intervals import mean_interval, wilson_interval
+from qpriv.metrics.perceptual import gmsd
+from qpriv.metrics.reconstruction import Regions, psnr, ssim
+from qpriv.metrics.reidentification import Reidentification, correlation, face_crops, ranks
+from qpriv.models.precision import full_precision
+from qpriv.quantity import Quantity
+from qpriv.result import Result
+
+from ..observation import Scenes
+
+FACE = Quantity(
+    name="psnr_sensitive",
+    title="PSNR in the face box, dB",
+    label="Face PSNR",
+    meaning="How well the face is repainted; higher: more is seen.",
+    unit="dB",
+    direction="leak",
+    baseline="floor_mean_face",
+    headline=True,
+    question="face reconstruction",
+)
+FACE_FLOOR = Quantity(
+    name="floor_mean_face",
+    title="Floor: mean face, dB",
+    label="mean face",
+    meaning="What an average face at the right place gives.",
+    unit="dB",
+)
+FACE_GAIN = Quantity(
+    name="gain_over_mean_face",
+    title="Gain over the mean face, dB",
+    meaning="The difference of the two, paired by image.",
+    unit="dB",
+    direction="leak",
+)
+IMAGE = Quantity(
+    name="psnr",
+    title="PSNR, whole image, dB",
+    label="Image PSNR",
+    meaning="How well the whole scene is repainted.",
+    unit="dB",
+    direction="leak",
+    baseline="floor_mean_image",
+    headline=True,
+    question="image reconstruction",
+)
+IMAGE_FLOOR = Quantity(
+    name="floor_mean_image",
+    title="Floor: mean image, dB",
+    label="mean image",
+    meaning="What an average scene gives.",
+    unit="dB",
+)
+FOUND = Quantity(
+    name="reid_top1",
+    title="Re-identified, top 1",
+    label="Faces found first",
+    meaning="Share of faces whose person stands first in the gallery.",
+    direction="leak",
+    headline=True,
+    question="recognition",
+)
+FOUND_AMONG_FIVE = Quantity(
+    name="reid_top5",
+    title="Re-identified, top 5",
+    meaning="Share of faces whose person is among the first five.",
+    direction="leak",
+)
+FOUND_GONE = Quantity(
+    name="reid_top1_gone",
+    title="Top 1, face gone",
+    meaning="The same where no patch on the face crossed.",
+    direction="leak",
+)
+RECOVERED = (
+    Quantity(
+        name="recovered_share_sensitive",
+        title="Recovered share",
+        meaning="Of the way from the mean face to what training through the true client gives.",
+        direction="leak",
+    ),
+    Quantity(
+        name="recovered_share",
+        title="Recovered share, whole image",
+        meaning="The same over the whole scene, from the mean image.",
+        direction="leak",
+    ),
+)
+"""What a report makes of these figures for an attacker who is not granted the true client."""
+
+_EMPTY = {
+    "_sensitive": "the scenes have no sensitive box",
+    "_kept": "no patch was kept",
+    "_dropped": "no patch was dropped",
+}
+"""Why a figure of a region has no value, by the end of its name."""
+_REGIONS = {"_sensitive": "face box", "_kept": "kept patches", "_dropped": "dropped patches"}
+QUANTITIES = (
+    FACE,
+    FACE_FLOOR,
+    FACE_GAIN,
+    IMAGE,
+    IMAGE_FLOOR,
+    FOUND,
+    FOUND_AMONG_FIVE,
+    FOUND_GONE,
+    *aside(
+        [
+            Quantity(
+                name=f"psnr{suffix}",
+                title=f"PSNR, {region}, dB",
+                meaning=f"How well the {region} are repainted.",
+                unit="dB",
+                direction="leak",
+                baseline=f"floor_mean_image{suffix}",
+            )
+            for suffix, region in _REGIONS.items()
+            if suffix != "_sensitive"
+        ]
+    ),
+    *aside(
+        [
+            Quantity(
+                name=f"ssim{suffix}",
+                title=f"SSIM, {region}",
+                meaning=f"Structural similarity, {region}; 1 is an exact copy.",
+                direction="leak",
+            )
+            for suffix, region in {"": "whole image", **_REGIONS}.items()
+        ]
+    ),
+    *aside(
+        [
+            Quantity(
+                name=f"floor_mean_image{suffix}",
+                title=f"Floor: mean image, {region}, dB",
+                meaning=f"What an average scene gives, {region}.",
+                unit="dB",
+            )
+            for suffix, region in _REGIONS.items()
+        ]
+    ),
+    *aside(
+        [
+            Quantity(
+                name="gmsd",
+                title="GMSD, whole image",
+                meaning="Gradient magnitude similarity deviation; 0 is an exact copy.",
+                baseline="floor_mean_image_gmsd",
+            ),
+            Quantity(
+                name="floor_mean_image_gmsd",
+                title="Floor: mean image, GMSD",
+                meaning="What an average scene gives.",
+            ),
+            Quantity(
+                name="reid_top5_gone",
+                title="Top 5, face gone",
+                meaning="Among the first five where no patch on the face crossed.",
+                direction="leak",
+            ),
+        ]
+    ),
+)
+"""Figures of `reconstruction_report` and `reidentification_report`."""
+
+WEAKER = (FACE.name, FACE_FLOOR.name, IMAGE.name, FOUND.name, *(own.name for own in RECOVERED))
+"""What the main table shows of an attacker who is not granted the true client."""
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """What an attacker paints who has auxiliary pictures and sees nothing of the victim's.
+
+    Args:
+        mean_image: Mean auxiliary picture, ``[3, H, W]``.
+        mean_face: Mean auxiliary face, ``[3, s, s]``, or None where there is none.
+    """
+
+    mean_image: Tensor
+    mean_face: Tensor | None
+
+    @classmethod
+    def of(cls, auxiliary: Scenes) -> "Baselines":
+        """Return the floors for some auxiliary scenes."""
+        faces = [row for row, box in enumerate(auxiliary.faces) if box is not None]
+        boxes = [box for box in auxiliary.faces if box is not None]
+        mean_face = face_crops(auxiliary.pictures[faces], boxes).mean(0) if faces else None
+        return cls(auxiliary.pictures.mean(dim=0), mean_face)
+
+    def images(self, scenes: Scenes) -> Tensor:
+        """Return the mean image for every scene."""
+        return self.mean_image.expand_as(scenes.pictures)
+
+    def faces(self, scenes: Scenes) -> Tensor:
+        """Return the mean image with the mean face at each face's true place.
+
+        This floor knows where the face is: what an inverter gains over it is what it knows of
+        the face itself.
+        """
+        painted = self.images(scenes).clone()
+        for row, box in enumerate(scenes.faces):
+            if box is not None and self.mean_face is not None:
+                left, top, right, bottom = box
+                painted[row, :, top:bottom, left:right] = _resized(self.mean_face, box)
+        return painted
+
+
+@full_precision()
+def reconstruction_report(
+    restored: Tensor, truth: Scenes, regions: Regions, floors: Baselines
+) -> list[Result]:
+    """Return PSNR and SSIM in every region with intervals over images, and their floors.
+
+    ``psnr``, ``psnr_sensitive``, ``psnr_kept``, ``psnr_dropped`` and the same of ``ssim``;
+    ``floor_mean_image`` with the same suffixes (PSNR), ``floor_mean_face`` (PSNR in the
+    sensitive boxes) and ``gain_over_mean_face``, the paired difference to it. ``gmsd`` is
+    perceptual and of the whole picture, 0 for an exact copy, beside ``floor_mean_image_gmsd``.
+    """
+    guess, face = floors.images(truth), floors.faces(truth)
+    report = [
+        figure("gmsd", gmsd(restored, truth.pictures), truth),
+        figure("floor_mean_image_gmsd", gmsd(guess, truth.pictures), truth),
+    ]
+    for suffix, region in regions.named.items():
+        report += [
+            figure(f"psnr{suffix}", psnr(restored, truth.pictures, region), truth, "dB"),
+            figure(f"ssim{suffix}", ssim(restored, truth.pictures, region), truth),
+            figure(f"floor_mean_image{suffix}", psnr(guess, truth.pictures, region), truth, "dB"),
+        ]
+    if floors.mean_face is not None:
+        inside = regions.sensitive
+        floor = psnr(face, truth.pictures, inside)
+        gain = psnr(restored, truth.pictures, inside) - floor
+        report += [
+            figure("floor_mean_face", floor, truth, "dB"),
+            figure("gain_over_mean_face", gain, truth, "dB"),
+        ]
+    return report
+
+
+@full_precision()
+def reidentification_report(
+    restored: Tensor, truth: Scenes, gallery: Scenes, kept: Tensor | None = None
+) -> list[Result]:
+    """Return how often a reconstructed face finds its person in a gallery, top-1 and top-5.
+
+    The face is cut out at its true place. A gallery below 50 people is refused a figure.
+    ``reid_top1_gone`` and ``reid_top5_gone`` are the same among the scenes of which no patch that
+    touches the face crossed: what identity the other patches carry.
+
+    Args:
+        restored: Reconstructions ``[n, 3, H, W]``.
+        truth: The scenes.
+        gallery: One scene of each person.
+        kept: Pixels in patches that crossed, ``[n, H, W]`` bool; None leaves the latter out.
+    """
+    people = [who for who in gallery.identities if who is not None]
+    rows = [
+        row
+        for row, (box, who) in enumerate(zip(truth.faces, truth.identities, strict=True))
+        if box is not None and who in people
+    ]
+    report = _found(restored, truth, gallery, rows, "")
+    if kept is not None:
+        crossed = (kept & truth.sensitive).flatten(1).any(dim=1).tolist()
+        gone = [row for row in rows if not crossed[row]]
+        report += _found(restored, truth, gallery, gone, "_gone")
+    return report
+
+
+def _found(
+    restored: Tensor, truth: Scenes, gallery: Scenes, rows: Sequence[int], suffix: str
+) -> list[Result]:
+    people = [who for who in gallery.identities if who is not None]
+    names = {k: f"reid_top{k}{suffix}" for k in (1, 5)}
+    if len(people) < 50 or not rows:
+        note = f"gallery of {len(people)} people, {len(rows)} faces of them"
+        empty = Result(name="", value=None, n=0, status="not applicable", note=note)
+        return [replace(empty, name=name) for name in names.values()]
+    order = ranks(
+        correlation(_faces(restored, truth.faces, rows), _faces(gallery.pictures, gallery.faces)),
+        torch.tensor([who for row in rows if (who := truth.identities[row]) is not None]),
+        torch.tensor(people),
+    )
+    found = Reidentification(order, len(people))
+    return [_hit_rate(name, found, k) for k, name in names.items()]
+
+
+def figure(name: str, values: Tensor, truth: Scenes, unit: str = "") -> Result:
+    """Return the mean of per-image values with its interval over groups; NaN does not count."""
+    known = ~values.isnan()
+    if not known.any():
+        why = next((text for end, text in _EMPTY.items() if name.endswith(end)), "")
+        return Result(name=name, value=None, n=0, unit=unit, status="not applicable", note=why)
+    owners = [group for group, keep in zip(truth.groups, known.tolist(), strict=True) if keep]
+    numbers = values[known].double()
+    interval = mean_interval(numbers.numpy(), owners)
+    return Result(
+        name=name, value=float(numbers.mean()), n=len(set(owners)), unit=unit, ci=interval
+    )
+
+
+def _hit_rate(name: str, found: Reidentification, k: int) -> Result:
+    hits = found.hits(k)
+    return Result(
+        name=name,
+        value=float(hits.mean()),
+        n=len(hits),
+        ci=wilson_interval(int(hits.sum()), len(hits)),
+        attack={"chance": found.chance(k), "gallery": found.gallery_size},
+    )
+
+
+def _faces(
+    pictures: Tensor, boxes: Sequence[Box | None], rows: Sequence[int] | None = None
+) -> Tensor:
+    chosen = [row for row, box in enumerate(boxes) if box is not None] if rows is None else rows
+    return face_crops(pictures[list(chosen)], [box for row in chosen if (box := boxes[row])])
+
+
+def _resized(face: Tensor, box: Box) -> Tensor:
+    size = (box[3] - box[1], box[2] - box[0])
+    return interpolate(face[None], size, mode="bilinear", antialias=True, align_corners=False)[0]

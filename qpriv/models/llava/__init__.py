@@ -1,0 +1,1 @@
+"""LLaVA: its stock model, its frozen encoders, its adapters, and how it is loaded."""

@@ -1,0 +1,56 @@
+"""What parties must have in common before the first tensor crosses."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from qpriv.paradigms.base import Paradigm
+from qpriv.paradigms.federated import Federated
+from qpriv.paradigms.recipe import LoraRecipe
+from qpriv.paradigms.split import SplitParadigm
+from qpriv.transport import TransportError
+
+_OWN = {"batch_size", "micro_batch_size", "epochs"}
+"""What each party may choose for itself: its batches, and how often it reads its data."""
+
+
+def terms_of(model: str, paradigm: Paradigm, recipe: LoraRecipe, seed: int) -> dict[str, str]:
+    """Return what all parties of a run must agree on, in words.
+
+    Args:
+        model: Digest of the frozen weights.
+        paradigm: Who owns which layers, already placed in the model's depth.
+        recipe: How adapters are trained.
+        seed: Seed of the run, from which all adapters start.
+    """
+    terms: dict[str, object] = {
+        "model": model,
+        "paradigm": paradigm.label,
+        "clients": paradigm.num_clients,
+        "seed": seed,
+    }
+    terms |= {f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _OWN}
+    if isinstance(paradigm, SplitParadigm):
+        codec = paradigm.codec.name if paradigm.codec else "as computed"
+        terms |= {"cuts": paradigm.cuts, "codec": codec, "bucket": paradigm.bucket}
+        terms["defence"] = paradigm.channel().defence_label
+    if isinstance(paradigm, Federated):
+        terms |= {
+            "local_steps": paradigm.local_steps,
+            "local_optimizer": paradigm.local_optimizer,
+            "participation": paradigm.participation,
+        }
+    return {name: str(value) for name, value in terms.items()}
+
+
+def check_terms(own: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Check what a client says against what the server holds.
+
+    Raises:
+        TransportError: If they differ; names the first term that does, and both values.
+    """
+    for name in sorted(own.keys() | given.keys()):
+        if own.get(name) != given.get(name):
+            raise TransportError(
+                f"{name} is {given.get(name)}, the server's is {own.get(name)}",
+                remedy="start both parties from one configuration and the same base weights",
+            )

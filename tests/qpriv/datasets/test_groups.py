@@ -1,0 +1,201 @@
+"""Groups: a patient is never on both sides of a split, whatever field names it and however."""
+
+import json
+from itertools import combinations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datamodules.conversations import Conversations as ConversationsModule
+from qpriv.datasets.check import check
+from qpriv.datasets.conversations import Conversations
+from qpriv.datasets.folds import shared_groups
+from qpriv.datasets.gqa import GQA
+from qpriv.datasets.groups import common_fields, group_name, joined
+from qpriv.datasets.path_vqa import PathVQA
+from qpriv.datasets.slake import SLAKE
+from qpriv.datasets.vqa_rad import VQARAD
+from qpriv.datasets.vqav2 import VQAv2
+from qpriv.errors import ConfigError, DataError
+from tests.data import pictures
+from tests.data.gqa import data as gqa
+from tests.data.nih import data as nih
+from tests.data.path_vqa import data as path_vqa
+from tests.data.slake import data as slake
+from tests.data.vqa_rad import data as vqa_rad
+from tests.data.vqav2 import data as vqav2
+from tests.qpriv.datasets.contract import rewrite
+
+
+def records(patients, **more):
+    """Return conversation records, one image each, with the patient that is given for each."""
+    turns = [{"from": "human", "value": "what ?"}, {"from": "gpt", "value": "a mass"}]
+    rows = [{"id": n, "image": f"{n}.jpg", "conversations": turns} for n in range(len(patients))]
+    return [row | more | patient for row, patient in zip(rows, patients, strict=True)]
+
+
+def write(root, patients, name="train.json"):
+    (root / name).write_text(json.dumps(records(patients)))
+    for number in range(len(patients)):
+        pictures.save(root / f"{number}.jpg", number)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("007", "7"), (7, "7"), (7.0, "7"), ("7.0", "7"), (" P7\n", "P7"), ("0", "0"), (0, "0"),
+        (None, ""), ("", ""), ("NaN", ""), (float("nan"), ""), ("null", ""), ("7a", "7a"),
+        ("1.5", "1.5"),
+    ],
+)  # fmt: skip
+def test_a_group_has_one_name_as_text_and_as_number(value, name):
+    assert group_name(value) == name
+
+
+@pytest.mark.parametrize("value", [{}, [1], True])
+def test_a_group_is_text_or_a_number(value):
+    with pytest.raises(TypeError, match="text or a number"):
+        group_name(value)
+
+
+@pytest.mark.parametrize("field", ["patient_id", "PatientID", "Patient ID", "group", "subject_id"])
+def test_common_names_are_found(tmp_path, field):
+    assert field in common_fields()
+    write(tmp_path, [{field: 7}, {field: "007"}, {field: "8"}, {}])
+    found = Conversations(tmp_path)
+    groups = [sample.group_id for sample in found.samples]
+    assert groups[0] == groups[1] and len(set(groups)) == 3
+    assert (found.report.groups, found.report.images) == (3, 4)
+    assert found.report.grouped_by == {field: 3, "image": 1}
+    assert f"groups: 3, by {field} (3 rows); 1 rows without it by image" in str(found.report)
+
+
+def test_a_field_of_another_name_is_told_and_must_be_there(tmp_path):
+    write(tmp_path, [{"case": "x"}, {"case": "x"}])
+    assert Conversations(tmp_path).report.groups == 2
+    assert Conversations(tmp_path, group_field="case").report.groups == 1
+    assert Conversations(tmp_path, group_field="image").report.groups == 2  # a declared field
+    with pytest.raises(DataError, match=r"group_field 'cas'"):
+        Conversations(tmp_path, group_field="cas")
+
+
+def test_what_is_no_name_is_told(tmp_path):
+    write(tmp_path, [{"group": {"a": 1}}, {"patient_id": 3}])
+    found = Conversations(tmp_path).report
+    assert "group is not read as a group" in found.notes[0]
+    with pytest.raises(DataError, match="record 0"):
+        Conversations(tmp_path, group_field="group")
+
+
+def test_rows_of_one_image_are_one_group_whatever_they_say(tmp_path):
+    rows = records([{"patient_id": 1}, {"patient_id": 2}, {}])
+    for row in rows:
+        row["image"] = "0.jpg"
+    rows += [row | {"image": "1.jpg", "patient_id": 2} for row in rows[:1]]
+    write(tmp_path, [{}, {}])
+    (tmp_path / "train.json").write_text(json.dumps(rows))
+    assert len({sample.group_id for sample in Conversations(tmp_path).samples}) == 1
+    assert joined([("a", "1"), ("b", "2")]) == {}
+
+
+def with_patients(path, array=None):
+    """Give all records of a file one patient, and return how many there are."""
+
+    def changed(content):
+        rows = content[array] if array else content
+        for row in rows.values() if isinstance(rows, dict) else rows:
+            row["patient_id"] = "007"
+        return content
+
+    rewrite(path, changed)
+
+
+def test_every_set_that_can_carry_patients_groups_by_them(tmp_path):
+    with_patients(slake.write_release(tmp_path / "a") / "train.json")
+    with_patients(vqa_rad.write_release(tmp_path / "b") / "VQA_RAD Dataset Public.json")
+    for name in "cd":
+        (tmp_path / name).mkdir()
+    questions = next(vqav2.write_release(tmp_path / "c").rglob("v2_*train2014_questions.json"))
+    with_patients(questions, "questions")
+    with_patients(next(gqa.write_release(tmp_path / "d").rglob("train_balanced_questions.json")))
+    whole = [
+        SLAKE(tmp_path / "a", lang="all"),
+        VQARAD(tmp_path / "b", val_fraction=0),
+        VQAv2(tmp_path / "c"),
+        GQA(tmp_path / "d"),
+    ]
+    for dataset in whole:
+        assert dataset.report.images > 1
+        assert len({sample.group_id for sample in dataset.samples}) == 1
+        assert "by patient_id" in str(dataset.report)
+
+
+def test_a_mirror_groups_by_its_column(tmp_path):
+    for number in range(2):
+        pictures.save(tmp_path / f"{number}.png", number)
+    picture, other = ((tmp_path / f"{number}.png").read_bytes() for number in range(2))
+    rows = {
+        "image": [{"bytes": data, "path": None} for data in (picture, other, other)],
+        "question": ["a", "b", "c"],
+        "answer": ["yes"] * 3,
+        "subject_id": [1.0, 1.0, float("nan")],
+    }
+    pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+    for kind in (PathVQA, VQARAD, SLAKE):
+        options = {"val_fraction": 0.0} if kind is VQARAD else {}
+        assert len({s.group_id for s in kind(tmp_path, **options).samples}) == 1
+
+
+def test_pickles_carry_groups_too(tmp_path):
+    path_vqa.write_release(tmp_path)
+    found = PathVQA(tmp_path, group_field="question")
+    assert found.report.groups < found.report.images + len({s.question for s in found.samples})
+    assert "by question" in str(found.report)
+
+
+def test_the_carved_validation_set_and_folds_keep_patients_whole(tmp_path):
+    patients = [{"patient_id": str(n // 5) if n % 2 else n // 5} for n in range(60)]
+    write(tmp_path, patients[:50])
+    write(tmp_path, [{"patient_id": 100 + n} for n in range(5)], "val.json")
+    write(tmp_path, [{"patient_id": 3}] * 5, "test.json")
+    module = ConversationsModule(root=str(tmp_path), victim_share=0.2, seed=1)
+    lists = [module.members(), module.nonmembers(), module.population(), module.auxiliary()]
+    assert [len(one) for one in lists] == [10, 10, 25, 5]
+    assert all(not shared_groups(one, other) for one, other in combinations(lists, 2))
+    assert len(module.targets()) == 5  # of one patient, an image each
+    text = str(check("Conversations", tmp_path))
+    assert "1 of 1 groups of test are also in train" in text
+
+
+def test_val_of_vqa_rad_is_carved_by_patient(tmp_path):
+    root = vqa_rad.write_release(tmp_path)
+    rewrite(
+        root / "VQA_RAD Dataset Public.json",
+        lambda rows: [row | {"patient_id": n % 2} for n, row in enumerate(rows)],
+    )
+    train, val = (VQARAD(root, split, val_fraction=0.5) for split in ("train", "val"))
+    assert not shared_groups(train.samples, val.samples)
+    assert {s.image_id for s in train.samples}.isdisjoint(s.image_id for s in val.samples)
+
+
+def test_a_patient_named_in_one_split_alone_is_told(tmp_path):
+    write(tmp_path, [{"patient_id": 1}, {"patient_id": 1}])
+    write(tmp_path, [{}], "test.json")
+    found = check("Conversations", tmp_path)
+    assert found.leaks[0].groups == 1  # the same image, though under another group
+    assert "no row names a group, those of train do" in str(found)
+
+
+def test_image_sets_tell_their_groups_and_shared_patients(tmp_path):
+    root = nih.write_release(tmp_path)
+    found = check("NIHChestXray14", root)
+    assert "by Patient ID" in str(found) and not found.leaks
+    with pytest.raises(ConfigError, match="groups of its own"):
+        check("NIHChestXray14", root, group_field="x")
+    lists = [root / "train_val_list.txt", root / "test_list.txt"]
+    names = [name for path in lists for name in path.read_text().split()]
+    lists[0].write_text("\n".join(names[::2]))
+    lists[1].write_text("\n".join(names[1::2]))
+    assert any(leak.other == "test" for leak in check("NIHChestXray14", root).leaks)

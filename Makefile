@@ -27,6 +27,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(PYTEST) --dist loadfile -m "not slow"
 
 # what document models memorise, at three resolutions; stopped, it goes on where it was
@@ -48,6 +49,7 @@ lint: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -1,4 +1,4 @@
-"""What a person hears of a run: what the suite says and warnings, not the libraries' small talk."""
+"""Console output: our messages and warnings, without library noise."""
 
 import logging
 import os
@@ -13,10 +13,10 @@ from tqdm import tqdm
 
 
 class TellEverywhere(L.Callback):
-    """Sets up what is told in the processes that ``ddp_spawn`` starts, too."""
+    """Sets up the console output of processes that ``ddp_spawn`` starts, too."""
 
     def __reduce__(self) -> tuple[Callable[[], "TellEverywhere"], tuple[()]]:
-        """Come to life in another process, before it reads any data, by `_there`."""
+        """Set up the console when unpickled in another process, before it reads any data."""
         return _there, ()
 
 
@@ -26,7 +26,7 @@ def _there() -> TellEverywhere:
 
 
 def quiet() -> None:
-    """Silence what says nothing about the run: tips, device lists, deprecations of libraries."""
+    """Silence library messages that say nothing about the run: tips, device lists, deprecations."""
     os.environ.setdefault("WANDB_SILENT", "true")
     tell()
     logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)

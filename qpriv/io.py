@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever happens meanwhile, and folders of one process."""
+"""Atomic file writes, and folders that one process has locked."""
 
 import errno
 import logging
@@ -74,7 +74,7 @@ def append_lines(path: Path, lines: Iterable[bytes]) -> None:
 
 
 def lock_dir(folder: Path) -> None:
-    """Make a folder this process's own until it ends, however it ends.
+    """Lock a folder until this process exits.
 
     The folder is made if it is not there. A process may hold it more than once, and the processes
     that it starts may work there as long as it lives.

@@ -198,7 +198,7 @@ class Probe(L.Callback, ABC):
     # -- when
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Find out which settings tell this probe from others whose figures have the same names.
+        """Find the settings that distinguish this probe from others of its class.
 
         Raises:
             ConfigError: If nothing does.
@@ -227,7 +227,7 @@ class Probe(L.Callback, ABC):
         self._run_in_fit(trainer, pl_module, trainer.current_epoch - 1)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Note when the epoch began, of which this probe's time will be a share."""
+        """Record the start of the epoch, to report this probe's share of its time."""
         self._epoch_began = time.monotonic()
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -494,7 +494,7 @@ class Probe(L.Callback, ABC):
         return {"epochs_done": sorted(self._epochs_done)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the ledger of the run that is continued."""
+        """Restore the ledger of the resumed run."""
         self._epochs_done = set(state_dict["epochs_done"])
 
 

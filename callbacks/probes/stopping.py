@@ -1,4 +1,4 @@
-"""`stoppable`: SIGTERM stops what is at work, and not only the next training step."""
+"""`stoppable`: SIGTERM stops a running attack, not only the next training step."""
 
 import signal
 import threading
@@ -14,9 +14,8 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 def stoppable(trainer: L.Trainer) -> Iterator[None]:
     """Let SIGTERM raise in the body, as Ctrl-C does.
 
-    A trainer notes the signal and looks at its note between batches; an attack may take an hour
-    until then, and whoever sends the signal kills after a minute. Nothing is lost by stopping at
-    once: finished items are cached.
+    The trainer only checks for SIGTERM between batches. An attack may run for an hour until then,
+    and schedulers send SIGKILL after a minute. Stopping at once loses nothing: finished items are cached.
 
     Raises:
         SIGTERMException: In the body, when the signal comes.

@@ -48,7 +48,7 @@ class TimedCheckpoint(L.Callback):
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Take the batch that is about to begin out of the books: who goes on begins with it."""
+        """Mark the next batch as not started, so a resumed run repeats it."""
         if not self._saving:
             return
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]

@@ -18,7 +18,7 @@ from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.split import Channel, RandomKey, Transcript, stopped
 
-from .reconstruction.inverter import TokenGrid, to_grid
+from .token_grid import TokenGrid, to_grid
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How well a hidden attribute was told: against majority and chance, with intervals by group.
+"""Score attribute predictions against majority and chance baselines, with intervals by group.
 
 Shared by attacks that end in a classifier: one learns on the attacker's own samples and is scored
 on private ones. Groups (images, patients) are never split, neither in choosing the classifier nor

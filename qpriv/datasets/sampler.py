@@ -103,7 +103,7 @@ class ResumableLoader(DataLoader[T]):
         )
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        """Yield the batches of the sampler's epoch, or what a resumed epoch has left of them."""
+        """Yield the batches of the epoch; in a resumed epoch, those that are left."""
         epoch, position = self.sampler.epoch, 0
         if self._resume is not None and self._resume[0] == epoch:
             position = self._resume[1]
@@ -117,7 +117,7 @@ class ResumableLoader(DataLoader[T]):
 
     @contextmanager
     def one_back(self) -> Iterator[None]:
-        """Let the state say meanwhile that the batch given out last is still to come."""
+        """Temporarily report the last batch as not yet consumed."""
         self.position -= 1
         try:
             yield
@@ -135,7 +135,7 @@ class ResumableLoader(DataLoader[T]):
         return {"epoch": self.sampler.epoch, "batch": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from a saved position when its epoch is next asked for."""
+        """Restore a saved position; it applies when its epoch is next requested."""
         self._resume = (state["epoch"], state["batch"])
         self.position = state["batch"]
         self.sampler.set_epoch(state["epoch"])

@@ -1,4 +1,4 @@
-"""A perceptual measure without weights: do edges lie where they lay?
+"""Gradient magnitude similarity deviation (GMSD).
 
 A blurred face can have a good PSNR and say nothing; measures of learned features need weights
 that must be fetched. Gradient magnitudes need none.

@@ -73,10 +73,10 @@ class Paradigm(ABC):
     """Whether anything crosses between parties in training."""
 
     metrics: dict[str, float]
-    """What is worth logging of the last step, by name."""
+    """Metrics of the last step, by name."""
 
     missing: int
-    """Batches that were drawn but not learned when a loaded checkpoint was written."""
+    """Batches drawn but not yet trained on when the checkpoint was saved."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class Paradigm(ABC):
         *,
         last: bool = False,
     ) -> StepReport | None:
-        """Learn from one batch; return None where it is only kept for later.
+        """Train on one batch; return None if the batch is only kept for a later step.
 
         Args:
             run: What is trained.
@@ -209,14 +209,14 @@ class Paradigm(ABC):
         return {"traffic": self.traffic.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
         self.traffic.load(state["traffic"])
 
     def resume(self, batches: Sequence[VQABatch]) -> None:
-        """Take the ``missing`` batches that were drawn, but not yet learned, before a stop."""
+        """Take the ``missing`` batches: drawn, but not yet trained on, when the run stopped."""
 
     def take_traffic(self) -> Traffic:
-        """Return what crossed since the last call, and count anew."""
+        """Return the traffic since the last call, and reset the count."""
         taken, self.traffic = self.traffic, Traffic()
         return taken
 

@@ -167,7 +167,7 @@ class SplitParadigm(Paradigm):
         return self._parties.names()
 
     def add_adapters(self, model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> None:
-        """Give server and clients their adapters, all of them parts of one draw."""
+        """Add the adapters of the server and of the clients; all come from one random draw."""
         self.place(model.num_layers)
         super().add_adapters(model, recipe, seed)
         self._parties.divide(model, recipe, seed, self.server_layers(model.num_layers))
@@ -176,11 +176,11 @@ class SplitParadigm(Paradigm):
         self.guards.build(model.hidden_size, copies, seed, model.device)
 
     def activate(self, model: VisionLanguageModel, client: int) -> None:
-        """Let the model compute with a client's adapter and the server's."""
+        """Activate the adapters of one client and of the server."""
         self._parties.activate(model, client)
 
     def become(self, model: VisionLanguageModel, client: int | None) -> None:
-        """Leave in a model the server's adapter, and that of one client if it is the client's.
+        """Keep only the server's adapter, plus this client's if given.
 
         Args:
             model: The model of a process that plays one party.
@@ -355,7 +355,7 @@ class SplitParadigm(Paradigm):
         return {**super().state(), **own}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
         super().load_state(state)
         self._holder = state["holder"]
         # checkpoints from before there were defences have neither

@@ -1,4 +1,4 @@
-"""What an attacker knows before it looks at a gradient, and what a figure of it looks like."""
+"""Attacker priors, and helpers that build gradient results."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam
 
-from .inverter import TokenGrid
+from ..token_grid import TokenGrid
 
 KERNEL_SCALES = tuple(2.0**power for power in range(-3, 2))
 """Bandwidths of the five Gaussian kernels, in multiples of the mean squared distance."""

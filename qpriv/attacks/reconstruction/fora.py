@@ -27,9 +27,10 @@ from qpriv.models.precision import full_precision
 
 from ..observation import Observation, Scenes
 from ..threat import ThreatModel
+from ..token_grid import TokenGrid
 from . import residual
 from .alignment import Alignment, align
-from .inverter import Inverter, TokenGrid, weighted_error
+from .inverter import Inverter, weighted_error
 from .scoring import FACE, FACE_GAIN, FOUND, QUANTITIES, RECOVERED, WEAKER
 from .simulator import TaskLoss
 

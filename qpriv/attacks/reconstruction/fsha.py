@@ -27,11 +27,12 @@ from qpriv.quantity import Quantity
 
 from ..observation import Observation
 from ..threat import ThreatModel
+from ..token_grid import TokenGrid
 from . import residual, scoring
 from .alignment import Aligner, gradient_penalty
 from .fora import SUPERVISED
 from .fsha_networks import FeatureCritic, Pilot
-from .inverter import Inverter, TokenGrid, weighted_error
+from .inverter import Inverter, weighted_error
 
 PilotKind = Literal["base", "convolution"]
 """Where the pilot starts: as the public base model, or as a network from nothing."""

@@ -23,10 +23,10 @@ from qpriv.paradigms.guards import OwnGradient
 from qpriv.paradigms.seeding import preserved_random
 from qpriv.split import RandomKey, StageContext, Stages, Transcript
 
+from ..token_grid import to_grid
 from ..victim import Victim
 from .detector import SplitGuard, with_random_answers
 from .fsha import Fsha, PublicScenes
-from .inverter import to_grid
 
 
 class HijackingServer:

@@ -21,7 +21,7 @@ from qpriv.split.layers import Tail, TokenLayout
 
 from ..gradients.report import answer_ids
 from ..observation import Observation
-from .inverter import TokenGrid
+from ..token_grid import TokenGrid
 
 TaskLoss = Callable[[TokenGrid, Tensor], Tensor]
 """From simulated tokens of some of the attacker's pictures and their rows ``[B]`` to a loss."""

@@ -12,7 +12,7 @@ from qpriv.attacks.reconstruction.alignment import (
     gradient_penalty,
     mk_mmd,
 )
-from qpriv.attacks.reconstruction.inverter import TokenGrid
+from qpriv.attacks.token_grid import TokenGrid
 
 
 def pairwise(first: Tensor, second: Tensor) -> Tensor:

@@ -9,19 +9,13 @@ from torch import Tensor
 from qpriv.attacks.observation import Observation, Scenes
 from qpriv.attacks.reconstruction.alignment import Alignment
 from qpriv.attacks.reconstruction.fora import STRONG_STEPS, Fora, Training
-from qpriv.attacks.reconstruction.inverter import (
-    Inverter,
-    TokenGrid,
-    ridge,
-    to_grid,
-    to_patches,
-    weighted_error,
-)
+from qpriv.attacks.reconstruction.inverter import Inverter, ridge, to_patches, weighted_error
 from qpriv.attacks.reconstruction.scoring import (
     Baselines,
     reconstruction_report,
     reidentification_report,
 )
+from qpriv.attacks.token_grid import TokenGrid, to_grid
 from qpriv.errors import ConfigError
 from qpriv.split import Direction, Kind, Transcript
 

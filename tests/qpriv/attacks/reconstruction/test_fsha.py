@@ -18,7 +18,7 @@ from qpriv.attacks.reconstruction.fsha import (
     PublicScenes,
 )
 from qpriv.attacks.reconstruction.fsha_networks import FeatureCritic, Pilot
-from qpriv.attacks.reconstruction.inverter import TokenGrid
+from qpriv.attacks.token_grid import TokenGrid
 from qpriv.errors import ConfigError
 from qpriv.metrics.reconstruction import psnr
 

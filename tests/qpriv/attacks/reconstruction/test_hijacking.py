@@ -10,7 +10,7 @@ from qpriv.attacks.observation import observe, public_client, scenes
 from qpriv.attacks.reconstruction.detector import SplitGuard
 from qpriv.attacks.reconstruction.fsha import Fsha, HijackTraining, PilotKind, PublicScenes
 from qpriv.attacks.reconstruction.hijacking import HijackingServer, hijacked_client
-from qpriv.attacks.reconstruction.inverter import to_grid
+from qpriv.attacks.token_grid import to_grid
 from qpriv.metrics.reconstruction import psnr
 from qpriv.split import Kind, Stages
 from tests.callbacks.victims import TinyVictim

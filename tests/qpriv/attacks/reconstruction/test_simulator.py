@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from qpriv.attacks.observation import Observation, observe
 from qpriv.attacks.reconstruction.alignment import Alignment
 from qpriv.attacks.reconstruction.fora import Fora, Training
-from qpriv.attacks.reconstruction.inverter import TokenGrid
 from qpriv.attacks.reconstruction.simulator import ServerLoss
+from qpriv.attacks.token_grid import TokenGrid
 from qpriv.pruning.baselines import RandomPruning
 from qpriv.pruning.policy import NoPruning
 from qpriv.split import Channel, Direction, Kind, Transcript

@@ -1,1 +1,0 @@
-"""Relevance propagation and deletion curves."""

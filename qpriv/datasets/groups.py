@@ -14,12 +14,9 @@ import msgspec
 
 from qpriv.errors import DataError
 
-from .report import DataReport
+from .report import IMAGE, NAMED, DataReport
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-IMAGE = "image"
-"""What groups a row whose record names no group."""
 
 _WHOLES = ("patient", "subject", "person", "group")
 _PLAIN = ("patient", "Patient", "group", "Group")  # `subject` alone is mostly a topic
@@ -113,7 +110,7 @@ class Groups:
                 continue
             if group:
                 self._report.grouped_by[name] += 1
-                return f"{self._prefix}/group {group}"
+                return f"{self._prefix}/{NAMED}{group}"
         self._report.grouped_by[IMAGE] += 1
         return None
 

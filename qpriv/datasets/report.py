@@ -13,6 +13,12 @@ from .sample import MissingImage, VQASample
 OnBadRow = Literal["stop", "drop"]
 """What is done about a row that cannot be used."""
 
+IMAGE = "image"
+"""What groups a row whose record names no group."""
+
+NAMED = "group "
+"""What the name of a group begins with, behind the set's, where a record names it."""
+
 _TOLD = 5  # missing images and bad rows that are named
 
 
@@ -40,7 +46,8 @@ class DataReport:
             which published rules leave nothing; None until they were looked for.
         images: Distinct images of the kept rows.
         groups: Distinct groups of the kept rows: what stays together in every draw and fold.
-        grouped_by: Rows with a gold answer by what groups them: a field of the record, or ``image``.
+        grouped_by: Kept rows by what groups them: a field of the record, or ``image``. Where rows
+            of several fields were left out, the fields are told as one, joined by ``or``.
         missing_images: Distinct images of the kept rows that are not there.
         missing: The first of them, each with what was found in its place.
         broken_images: Images that are there and cannot be decoded; None until they were decoded.
@@ -126,6 +133,7 @@ class DataReport:
         triplets: set[tuple[str, str, str]] = set()
         images: set[str] = set()
         groups: set[str] = set()
+        named = 0
         missing: dict[str, str] = {}
         self.languages, self.answer_types = Counter(), Counter()
         self.kept = 0
@@ -135,12 +143,27 @@ class DataReport:
             self.answer_types[sample.answer_type.value] += 1
             images.add(sample.image_id)
             groups.add(sample.group_id)
+            named += _is_named(sample)
             if isinstance(sample.image, MissingImage):
                 missing[sample.image_id] = str(sample.image)
             triplets.add((sample.image_id, sample.question, sample.answer))
         self.images, self.groups = len(images), len(groups)
+        self._group(named)
         self.lack(missing)
         self.duplicates = self.kept - len(triplets)
+
+    def _group(self, named: int) -> None:
+        """Count anew by what the kept rows are grouped, where more rows were counted.
+
+        Args:
+            named: Kept rows whose record names their group.
+        """
+        if self.grouped_by.total() <= self.kept:
+            return
+        fields = " or ".join(name for name in self.grouped_by if name != IMAGE)
+        if not self.grouped_by[IMAGE]:
+            named = self.kept  # also of groups that go by other names, such as documents
+        self.grouped_by = +Counter({fields: named, IMAGE: self.kept - named})
 
     def lack(self, missing: Mapping[str, str]) -> None:
         """Account for missing images, given by id with the text that tells of each."""
@@ -187,3 +210,9 @@ class DataReport:
             return "".join(f", by {name}" for name in fields)
         named = ", ".join(f"{name} ({self.grouped_by[name]} rows)" for name in fields[:-1])
         return f", by {named}; {self.grouped_by[fields[-1]]} rows without it by {fields[-1]}"
+
+
+def _is_named(sample: VQASample) -> bool:
+    """Return whether a record names the group of a sample."""
+    own = sample.group_id.partition("/")[2]
+    return own.startswith(NAMED) and own != sample.image_id

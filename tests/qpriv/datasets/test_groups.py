@@ -1,6 +1,7 @@
 """Groups: a patient is never on both sides of a split, whatever field names it and however."""
 
 import json
+from collections import Counter
 from itertools import combinations
 
 import pyarrow as pa
@@ -26,6 +27,14 @@ from tests.data.slake import data as slake
 from tests.data.vqa_rad import data as vqa_rad
 from tests.data.vqav2 import data as vqav2
 from tests.qpriv.datasets.contract import rewrite
+
+
+class WithoutVal(Conversations):
+    val_split = None
+
+
+class Carved(ConversationsModule):
+    source = WithoutVal
 
 
 def records(patients, **more):
@@ -167,6 +176,32 @@ def test_the_carved_validation_set_and_folds_keep_patients_whole(tmp_path):
     assert len(module.targets()) == 5  # of one patient, an image each
     text = str(check("Conversations", tmp_path))
     assert "1 of 1 groups of test are also in train" in text
+
+
+def test_rows_of_groups_are_counted_in_the_split_they_are_in(tmp_path):
+    write(tmp_path, [{"patient_id": n} if n % 3 else {} for n in range(60)])
+    whole = Conversations(tmp_path).report.grouped_by
+    assert whole == {"patient_id": 40, "image": 20}
+    capped = Conversations(tmp_path, cap=12).report
+    assert capped.grouped_by.total() == capped.kept == 12
+    module = Carved(root=str(tmp_path), val_fraction=0.25)
+    parts = {split: module.dataset(split) for split in ("train", "val")}
+    for part in parts.values():
+        named = sum("/group " in sample.group_id for sample in part.samples)
+        assert part.report.grouped_by == {"patient_id": named, "image": len(part) - named}
+        assert f"by patient_id ({named} rows); {len(part) - named} rows" in str(part.report)
+    assert sum((part.report.grouped_by for part in parts.values()), Counter()) == whole
+    assert module.dataset("train").report.grouped_by == parts["train"].report.grouped_by
+
+
+def test_several_fields_are_told_as_one_where_rows_are_left_out(tmp_path):
+    write(tmp_path, [{"patient_id": 1}, {"subject_id": 1}, {"subject_id": 2}, {}])
+    assert Conversations(tmp_path).report.grouped_by == {
+        "patient_id": 1, "subject_id": 2, "image": 1,
+    }  # fmt: skip
+    (tmp_path / "3.jpg").unlink()
+    module = ConversationsModule(root=str(tmp_path), missing_images="drop")
+    assert module.dataset("train").report.grouped_by == {"patient_id or subject_id": 3}
 
 
 def test_val_of_vqa_rad_is_carved_by_patient(tmp_path):

@@ -33,6 +33,10 @@ class _Question(msgspec.Struct, gc=False):
     question: str
 
 
+class _Named(msgspec.Struct, gc=False):
+    question_id: int | str
+
+
 class _Annotation(msgspec.Struct, gc=False):
     question_id: int | str
     answers: list[_Answer | str] | None = None  # the mirrors: null in test, strings in OK-VQA's
@@ -71,6 +75,43 @@ class _Row:
     annotation: _Annotation | None
     image: ParquetImage | None = None
     group: str | None = None
+
+
+class _BadAnnotations:
+    """Annotations that cannot be used; what is lost is their questions, each counted once.
+
+    Args:
+        report: The account of the questions.
+    """
+
+    def __init__(self, report: DataReport) -> None:
+        self._report = report
+        self._of: dict[str, DataError] = {}
+        self._unnamed: list[DataError] = []
+
+    def add(self, record: bytes, error: DataError) -> None:
+        """Keep the error of an annotation until its question is left out.
+
+        Raises:
+            DataError: If the report stops at bad rows.
+        """
+        if self._report.on_bad_row == "stop":
+            self._report.refuse(error)
+        try:
+            qid = str(msgspec.json.decode(record, type=_Named).question_id)
+        except msgspec.ValidationError:
+            self._unnamed.append(error)
+        else:
+            self._of.setdefault(qid, error)
+
+    def leave_out(self, qid: str) -> None:
+        """Account for a question without an annotation that can be used."""
+        if qid in self._of:
+            self._report.refuse(self._of[qid])
+        elif self._unnamed:  # any of them may be its own
+            self._report.refuse(self._unnamed.pop(0))
+        else:
+            self._report.drop("question without an annotation")
 
 
 class CocoVQA(VQADataset):
@@ -134,7 +175,8 @@ class CocoVQA(VQADataset):
         file = tree.require(name, remedy=self.remedy)
         report.files += (file.name,)
         by_id = {str(row.question.question_id): row for row in rows}
-        for _, annotation in iter_records(file, _Annotation, array="annotations", report=report):
+        bad = _BadAnnotations(report)
+        for _, annotation in iter_records(file, _Annotation, array="annotations", refused=bad.add):
             row = by_id.get(str(annotation.question_id))
             if row is not None and row.annotation is not None:
                 report.repaired["second annotation of a question, not read"] += 1
@@ -143,8 +185,10 @@ class CocoVQA(VQADataset):
                 # 4.4 million answers in VQAv2, most of them one of a few thousand strings
                 annotation.answers = list(_answers(annotation))
                 row.annotation = annotation
+        for qid, row in by_id.items():
+            if row.annotation is None:
+                bad.leave_out(qid)
         due = [row for row in rows if row.annotation is not None]
-        report.drop("question without an annotation", len(rows) - len(due))
         return [row for row in due if row.annotation and _is_due(row.annotation, file, report)]
 
     def _mirror(

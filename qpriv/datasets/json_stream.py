@@ -1,7 +1,7 @@
 """Typed records out of a JSON file of any size, a few megabytes of it in memory at a time."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, Generic, TypeVar
 
 import msgspec
@@ -14,6 +14,8 @@ from .report import DataReport
 
 T = TypeVar("T")
 Records = dict[str, T | None] | list[T | None]
+Refused = Callable[[bytes, DataError], None]
+"""What is called with a record that has not the declared fields, as JSON, and with its error."""
 
 _BLOCK = 1 << 22  # bytes read at a time
 _TAIL = 1 << 15  # where the end of a block's last complete record is looked for first
@@ -27,6 +29,7 @@ def iter_records(
     *,
     array: str | None = None,
     report: DataReport | None = None,
+    refused: Refused | None = None,
 ) -> Iterator[tuple[str, T]]:
     """Yield the records of a file with their keys, or their positions, as strings.
 
@@ -39,13 +42,15 @@ def iter_records(
         array: Name of the field that holds the records, where the file has a header.
         report: Accounts for the records that have not the declared fields, where these are left
             out, see `DataReport.refuse`; without one the first of them is an error.
+        refused: Is called with each such record instead, where records are no rows of their own.
 
     Raises:
         DataError: If the file is broken, in another encoding than UTF-8 or in another layout, or
             a record has not the declared fields; names the file and the record.
     """
     with open_data(file) as stream:
-        yield from _Reader(stream, file.name, record, array, report or DataReport("", ""))
+        account = report or DataReport("", "")
+        yield from _Reader(stream, file.name, record, array, refused or _counted(account))
 
 
 _NOT_UTF8 = "UTF-8"  # in the message of msgspec's error
@@ -53,6 +58,16 @@ _BLANKS = b" \t\r\n"
 _OTHER_FORMAT = "this is not the release's format, or the record was edited by hand"
 _OTHER_FILE = "this reader wants the release's own file: is it another one of that name?"
 _MALFORMED = "mend it there, or get the file from its source again"
+
+
+def _counted(report: DataReport) -> Refused:
+    """Return what accounts for records that are rows."""
+
+    def refused(record: bytes, error: DataError) -> None:
+        report.refuse(error)
+        report.read += 1
+
+    return refused
 
 
 class _Reader(Generic[T]):
@@ -69,9 +84,9 @@ class _Reader(Generic[T]):
         name: str,
         record: type[T],
         array: str | None,
-        report: DataReport,
+        refused: Refused,
     ) -> None:
-        self._stream, self._name, self._array, self._report = stream, name, array, report
+        self._stream, self._name, self._array, self._refused = stream, name, array, refused
         self._done = 0
         self._header = b""
         block = self._read()
@@ -215,8 +230,7 @@ class _Reader(Generic[T]):
             wrong = _undecodable(error, bytes(value), f"{self._name}, record {name}")
             if not isinstance(error, msgspec.ValidationError):
                 raise wrong from None
-            self._report.refuse(wrong)
-            self._report.read += 1
+            self._refused(bytes(value), wrong)
             return None
 
     def _refuse_lines(self) -> None:

@@ -67,8 +67,8 @@ def test_an_answer_that_is_no_text_stops_or_is_dropped_by_name(tmp_path, kind, v
     left = kind(root, on_bad_row="drop", **options)
     report = left.report
     assert len(left) == len(whole) - 1
-    assert report.read == report.kept + report.dropped.total()
-    assert kind in (VQAv2, OKVQA) or report.bad_rows == 1
+    assert report.read == report.kept + report.dropped.total() == whole.report.read
+    assert report.bad_rows == 1 == report.dropped.total() - whole.report.dropped.total()
     assert "record 1" in report.bad[0] or "record 0" in report.bad[0] or "0080" in report.bad[0]
     assert not any("None" in s.answers or "text" in s.answers for s in left.samples)
 
@@ -218,6 +218,30 @@ def test_undecodable_pictures_of_image_sets(tmp_path):
     settings = {"celeba": str(root), "mnist": str(mnist.write_release(tmp_path / "b"))}
     module = DPriv(**settings, on_bad_row="drop")
     assert all(sample.image.load() for sample in module.read("train"))
+
+
+def test_a_bad_annotation_is_counted_where_its_question_would_be_a_row(tmp_path):
+    root = vqav2.write_release(tmp_path)
+    path = root / "v2_mscoco_train2014_annotations.json"
+
+    def spoilt(file):
+        rows = file["annotations"]
+        rows[0]["question_id"], rows[1]["answers"] = None, 1
+        return file | {"annotations": [*rows, rows[2] | {"answers": 1}]}  # the last one for nobody
+
+    bad = sorted(row["question_id"] for row in vqav2.annotations("train2014")["annotations"][:2])
+    rewrite(path, spoilt)
+    left = VQAv2(root, on_bad_row="drop")
+    report = left.report
+    assert (report.read, report.kept, report.bad_rows) == (6, 4, 2)
+    assert not {int(s.qid) for s in left.samples} & set(bad)
+    assert {told.partition(": ")[0].rpartition(" ")[2] for told in report.bad} == {"0", "1"}
+    # what a cap leaves out is left out once, whatever its annotation
+    kept = VQAv2(root, cap=2, on_bad_row="drop").report
+    assert kept.read == 6 == kept.kept + kept.dropped.total()
+    assert kept.dropped["beyond the cap of 2, drawn by image"] == 4
+    with pytest.raises(DataError, match=r"record [01].*on_bad_row"):
+        VQAv2(root, cap=2)
 
 
 def test_golds_that_normalise_to_nothing_are_counted(tmp_path):

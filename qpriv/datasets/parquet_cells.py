@@ -6,12 +6,10 @@ keeps it in memory, and mapped; the system holds as much of it as it can. Readin
 often, writes nothing.
 """
 
-import atexit
 import hashlib
 import io
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -24,6 +22,7 @@ import pyarrow.parquet as pq
 from qpriv.errors import DataError, reason
 
 from .files import DataFile, DiskFile, ZipMember, refuse_broken_download
+from .temporary import run_folder
 from .unpacking import largest, too_large
 
 SETTING = "QPRIV_ARROW_FOLDER"
@@ -58,8 +57,9 @@ def open_parquet(file: DataFile) -> pq.ParquetFile:
     """Return a parquet file, opened.
 
     Raises:
-        DataError: If it is broken, or not parquet.
+        DataError: If it is broken, or not parquet, or there is no folder to lay its cells out in.
     """
+    _folder()  # made before there are processes that share it
     source = file.path if isinstance(file, DiskFile) else io.BytesIO(file.read())
     try:
         return pq.ParquetFile(source)
@@ -128,8 +128,9 @@ def _is_out_of_order(file: DataFile, group: int, column: str, key: str) -> bool:
 
 def _laid_out(parquet: pq.ParquetFile, group: int, column: str, key: str) -> bool:
     """Write a column of a row group, piece by piece; return whether there was room for it."""
-    handle, name = tempfile.mkstemp(dir=_folder(), prefix=key)
+    name = ""
     try:
+        handle, name = tempfile.mkstemp(dir=_folder(), prefix=key)
         with os.fdopen(handle, "wb") as file:
             field = parquet.schema_arrow.field(column)
             with pa.ipc.new_file(file, pa.schema([field])) as writer:
@@ -137,7 +138,8 @@ def _laid_out(parquet: pq.ParquetFile, group: int, column: str, key: str) -> boo
                     writer.write_batch(batch)
         Path(name).replace(_folder() / f"{key}.arrow")  # whole or not at all
     except OSError as error:
-        Path(name).unlink(missing_ok=True)
+        if name:
+            Path(name).unlink(missing_ok=True)
         _warn(str(_folder()), error.strerror or str(error))
         return False
     return True
@@ -161,27 +163,37 @@ def _mapped(path: Path) -> pa.ChunkedArray:
 
 
 def _folder() -> Path:
-    """Return the folder of what is laid out, the same one in all processes of a run."""
+    """Return the folder of what is laid out, the same one in all processes that this one starts.
+
+    Raises:
+        DataError: If it cannot be made.
+    """
     return _made(os.environ.get(SETTING) or _own())
 
 
 @cache
 def _own() -> str:
-    """Return a new folder that nobody else may read; it is gone when the run ends."""
-    folder = tempfile.mkdtemp(prefix="qpriv-arrow-")
-    os.environ[SETTING] = folder  # for the processes that this one starts
-    atexit.register(_remove, folder, os.getpid())
-    return folder
+    """Return a new folder that nobody else may read, and tell the processes that this one starts."""
+    try:
+        os.environ[SETTING] = str(run_folder("qpriv-arrow-"))
+    except OSError as error:
+        raise _no_folder(tempfile.gettempdir(), error) from error
+    return os.environ[SETTING]
 
 
 @cache
 def _made(folder: str) -> Path:
     path = Path(folder).expanduser()
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_folder(folder, error) from error
     return path
 
 
-def _remove(folder: str, owner: int) -> None:
-    """Remove a run's folder at its end, not at that of a process it started."""
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+def _no_folder(folder: str, error: OSError) -> DataError:
+    return DataError(
+        f"no folder for the pictures of parquet files: {reason(error)}",
+        where=folder,
+        remedy=f"set {SETTING}, or TMPDIR, to a folder that can be written to",
+    )

@@ -15,6 +15,8 @@ import pytest
 from qpriv.datasets import parquet_cells
 from qpriv.datasets.files import DiskFile, zip_members
 from qpriv.datasets.parquet_cells import SETTING, cell
+from qpriv.datasets.vqav2 import VQAv2
+from qpriv.errors import DataError
 
 GROUPS, ROWS = 6, 20
 
@@ -119,4 +121,125 @@ print(first, len(list(Path(first).iterdir())), oct(Path(first).stat().st_mode)[-
     )
     folder, number, mode = done.stdout.split()
     assert folder.startswith(str(tmp_path)) and (number, mode) == ("2", "700")
-    assert not Path(folder).exists()
+    assert not Path(folder).exists() and not left_in(tmp_path)
+
+
+MIRROR = """
+import os, signal, sys
+from pathlib import Path
+from torch.utils.data import DataLoader
+from qpriv.datasets.files import DiskFile
+from qpriv.datasets.parquet import ParquetImage
+from qpriv.datasets.vqav2 import VQAv2
+
+class Pictures:
+    def __init__(self, images):
+        self.images = images
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, number):
+        self.images[number].data()
+        return os.environ["QPRIV_ARROW_FOLDER"]
+
+def epochs(images, **options):
+    images = Pictures(images)
+    for _ in range(2):
+        yield from DataLoader(images, 5, shuffle=True, num_workers=2, **options)
+"""
+
+
+def run(code, folder, **options):
+    """Run a program whose folder for temporary files is the one given."""
+    environment = {key: value for key, value in os.environ.items() if key != SETTING}
+    return subprocess.run(
+        [sys.executable, "-c", MIRROR + code],
+        env=environment | {"TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+def left_in(folder):
+    return sorted(path.name for path in folder.glob("qpriv-arrow-*"))
+
+
+@pytest.fixture
+def mirror(tmp_path):
+    """A mirror whose rows name their images, so that no picture is read with the rows."""
+    root = tmp_path / "mirror"
+    names = [{"bytes": b"picture %d" % number, "path": None} for number in range(40)]
+    rows = {"image": names, "question": ["what ?"] * 40, "answers": [["yes"] * 10] * 40}
+    rows |= {
+        "image_id": range(40),
+        "question_id": range(40),
+        "multiple_choice_answer": ["yes"] * 40,
+    }
+    root.mkdir()
+    table = pa.table({name: list(column) for name, column in rows.items()})
+    pq.write_table(table, root / "validation.parquet", row_group_size=5)
+    return root
+
+
+def test_workers_of_a_loader_share_a_folder_and_leave_nothing_behind(mirror, tmp_path):
+    (temporary := tmp_path / "tmp").mkdir()
+    code = f"""
+images = [sample.image for sample in VQAv2({str(mirror)!r}, "val").samples]
+(folder,) = {{name for batch in epochs(images) for name in batch}}
+print(len(list(Path(folder).iterdir())))
+"""
+    laid_out = int(run(code, temporary, check=True).stdout)
+    assert 0 < laid_out <= 8  # a row group once, whoever asked for it
+    assert not left_in(temporary)
+
+
+def test_workers_that_read_what_nobody_opened_before_leave_nothing_behind(mirror, tmp_path):
+    (temporary := tmp_path / "tmp").mkdir()
+    code = f"""
+file = DiskFile(Path({str(mirror)!r}) / "validation.parquet")
+images = [ParquetImage(file, number // 5, number % 5) for number in range(40)]
+print(len({{name for batch in epochs(images) for name in batch}}))
+"""
+    assert run(code, temporary, check=True).stdout.split() == ["4"]
+    assert not left_in(temporary)
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next_and_what_lives_is_not(mirror, tmp_path):
+    (temporary := tmp_path / "tmp").mkdir()
+    opened = f"VQAv2({str(mirror)!r}, 'val')"
+    run(f"{opened}; os.kill(os.getpid(), signal.SIGKILL)", temporary)
+    (killed,) = left_in(temporary)
+    strange = temporary / "qpriv-arrow-mine"
+    strange.mkdir()  # not one of a run
+    code = f"""
+{opened}
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+print(*sorted(path.name for path in Path({str(temporary)!r}).glob("qpriv-arrow-*")))
+sys.stdout.flush()
+sys.stdin.read()
+"""
+    environment = {key: value for key, value in os.environ.items() if key != SETTING}
+    with subprocess.Popen(
+        [sys.executable, "-c", MIRROR + code],
+        env=environment | {"TMPDIR": str(temporary)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as alive:
+        there = alive.stdout.readline().split()
+        assert len(there) == 2 and killed not in there and strange.name in there
+        run(opened, temporary, check=True)
+        assert left_in(temporary) == there
+        alive.communicate("")
+    assert left_in(temporary) == [strange.name]
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(mirror, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(SETTING, str(tmp_path / "file" / "x"))
+    with pytest.raises(DataError, match=rf"no folder for the pictures.*{SETTING}"):
+        VQAv2(mirror, "val")

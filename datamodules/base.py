@@ -160,7 +160,7 @@ class SplitDataModule(L.LightningDataModule, ABC, Generic[T]):
             if shuffle and getattr(module, "data_replicas", world_size) == 1:
                 rank, world_size = 0, 1
         return EpochSampler(
-            cast(Sized, self.read(split)),
+            cast(Sized, self.loaded(split)),
             seed=self.run_seed,
             shuffle=shuffle,
             rank=rank,
@@ -211,13 +211,12 @@ class VQADataModule(SplitDataModule[VQASample]):
         return (cast(VQADataset, whole).report,)
 
     def samples(self, split: Split) -> Sequence[VQASample]:
-        """Return the samples of a split, capped."""
-        dataset = self.read(split)
-        return [dataset[index] for index in range(len(cast(Sized, dataset)))]
+        """Return the samples of a split of which batches are made, capped."""
+        return samples_of(self.loaded(split))
 
     def is_whole(self, split: Split) -> bool:
         """Return whether a split has every row of the release: none capped, none dropped."""
-        dataset = self.read(split)
+        dataset = self.loaded(split)
         return isinstance(dataset, VQADataset) and not dataset.report.dropped
 
     def members(self) -> Sequence[VQASample]:
@@ -228,3 +227,8 @@ class VQADataModule(SplitDataModule[VQASample]):
         """Return the numbers of at most ``cap`` samples, whole images as far as possible."""
         rows = ((whole[index].group_id, index) for index in range(len(cast(Sized, whole))))
         return sample_by_group(rows, cap, self.run_seed)
+
+
+def samples_of(dataset: Dataset[T]) -> list[T]:
+    """Return the samples of a data set in their order."""
+    return [dataset[index] for index in range(len(cast(Sized, dataset)))]

@@ -2,7 +2,7 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
@@ -15,10 +15,11 @@ from qpriv.datasets.leaks import OnLeak, find_leaks, report_leaks
 from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import MissingImage, VQASample
 from qpriv.datasets.tree import MissingFileError
-from qpriv.errors import ConfigError, DataError
+from qpriv.errors import ConfigError
 
-from .base import Split, VQADataModule
+from .base import Split, VQADataModule, samples_of
 from .missing import OnMissing, present
+from .texts import FittingTexts
 
 
 class RowOptions(TypedDict):
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 _CARVING_SEED = 0  # the same validation images in every run, whatever its seed
 _MOST_FOR_VICTIM = 0.22
+_FOLDS = ("members", "nonmembers", "population", "auxiliary")  # of the training images
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -78,6 +80,7 @@ class ReleasedVQA(VQADataModule):
         """Check the settings before anything is read."""
         super().__post_init__()
         self._releases: dict[str, VQADataset] = {}
+        self._texts = FittingTexts()
         if not 0 < self.val_fraction < 1:
             raise ConfigError(f"val_fraction is {self.val_fraction}", remedy="choose 0 to 1")
         if self.victim_share != 1 and not 0 < self.victim_share <= _MOST_FOR_VICTIM:
@@ -126,21 +129,12 @@ class ReleasedVQA(VQADataModule):
         return VQADataset(split, self._usable(samples, report), report)
 
     def loaded(self, split: Split) -> Dataset[VQASample]:
-        """Return a split whose texts the model takes.
+        """Return a split; once the model is there, those of its samples whose text it takes.
 
         Raises:
             DataError: If it does not take one, and ``on_bad_row`` is ``stop``.
         """
-        whole = self.read(split)
-        samples = self.samples(split)
-        report = getattr(whole, "report", None) or DataReport.of(self.source.name, split, samples)
-        report.on_bad_row = self.on_bad_row
-        fitting = self._fitting(samples, report)
-        if len(fitting) < len(samples):
-            left = len(samples) - len(fitting)
-            logger.warning("%d rows are left out, such as %s", left, report.bad[-1])
-            self._datasets[split] = VQADataset(split, fitting, report)
-        return self._datasets[split]
+        return self._fitting(split, self.read(split))
 
     def nonmembers(self) -> Sequence[VQASample]:
         """Return as many images' questions as the victim has, never trained on."""
@@ -198,6 +192,10 @@ class ReleasedVQA(VQADataModule):
         return split_by_group(samples, shares, self.run_seed)
 
     def _attack_fold(self, number: int) -> Sequence[VQASample]:
+        """Return a fold that is kept from the victim."""
+        return samples_of(self._fitting(_FOLDS[number], self._kept_from_victim(number)))
+
+    def _kept_from_victim(self, number: int) -> VQADataset:
         if self.victim_share == 1:
             raise ConfigError(
                 "every training image is the victim's, and none is left for attacks",
@@ -211,18 +209,31 @@ class ReleasedVQA(VQADataModule):
         fold = self._folds(samples)[number]
         there = [sample for sample in fold if not isinstance(sample.image, MissingImage)]
         report = DataReport(self.source.name, "train", self.on_bad_row)
-        return self._decodable(self._fitting(there, report), report)
+        kept = self._decodable(there, report)
+        if report.bad:
+            logger.warning(
+                "%s: %d rows are left out, such as %s",
+                _FOLDS[number],
+                report.bad_rows,
+                report.bad[-1],
+            )
+        return VQADataset("train", kept)
 
     def _usable(self, samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
         """Return the samples whose picture is there and, where bad rows are dropped, decodable."""
         missing = "drop" if self.on_bad_row == "drop" else self.missing_images
         return self._decodable(present(samples, report, missing, self.root), report)
 
-    def _fitting(self, samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
-        """Return the samples whose text the model that is to be trained takes."""
+    def _fitting(self, name: str, whole: Dataset[VQASample]) -> Dataset[VQASample]:
+        """Return the samples whose text the model takes, all before there is one.
+
+        Args:
+            name: Name of the split or fold, whose texts are checked once a model.
+            whole: The samples.
+        """
         module = self.trainer.lightning_module if self.trainer is not None else None
         check = getattr(getattr(module, "preprocessor", None), "check_text", None)
-        return samples if check is None else accepted(samples, check, report)
+        return whole if check is None else self._texts.of(name, whole, check, self.on_bad_row)
 
     def _decodable(self, samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
         return samples if self.on_bad_row == "stop" else decodable(samples, report)
@@ -237,25 +248,6 @@ class ReleasedVQA(VQADataModule):
         except MissingFileError as error:
             logger.info("%s/%s is not there: %s", self.source.name, split, error.what)
             return ()
-
-
-def accepted(
-    samples: Sequence[VQASample], check: Callable[[VQASample], None], report: DataReport
-) -> Sequence[VQASample]:
-    """Return the samples that pass a check, and account for the others as bad rows.
-
-    Raises:
-        DataError: If one does not pass and the report stops at bad rows.
-    """
-    kept = []
-    for sample in samples:
-        try:
-            check(sample)
-        except DataError as error:
-            report.refuse(error)
-        else:
-            kept.append(sample)
-    return kept
 
 
 def _one_per_image(samples: Sequence[VQASample]) -> list[VQASample]:

@@ -4,6 +4,7 @@ import json
 import logging
 import tracemalloc
 from itertools import combinations
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -114,6 +115,65 @@ def test_attackers_get_images_the_victim_never_saw(tmp_path):
     assert all(not shared_groups(one, other) for one, other in combinations(lists, 2))
     assert len(module.targets()) == 5  # one question an image
     assert not module.gallery()
+
+
+LISTS = ("members", "nonmembers", "population", "auxiliary", "targets")
+
+
+def with_model(module, refused):
+    """Attach a model that does not take the texts of some samples."""
+
+    def check_text(sample):
+        if sample.key in refused:
+            raise DataError("too long", where=sample.key)
+
+    model = Mock(preprocessor=Mock(check_text=check_text), data_replicas=1)
+    module.trainer = Mock(lightning_module=model, global_rank=0, world_size=1)
+    return module
+
+
+@pytest.fixture
+def attacked(tmp_path):
+    """Conversation files of 60 images, of which one in each list has a text that is too long."""
+    for number in range(60):
+        pictures.save(tmp_path / f"{number}.jpg", number)
+    turns = [{"from": "human", "value": "a?"}, {"from": "gpt", "value": "b"}] * 2
+    rows = [{"id": n, "image": f"{n}.jpg", "conversations": turns} for n in range(60)]
+    for name, part in (("train", rows[:50]), ("val", rows[50:55]), ("test", rows[55:])):
+        (tmp_path / f"{name}.json").write_text(json.dumps(part))
+
+    def made(on_bad_row):
+        return Conversations(root=str(tmp_path), victim_share=0.2, seed=3, on_bad_row=on_bad_row)
+
+    whole = made("stop")
+    refused = {name: getattr(whole, name)()[1].key for name in LISTS}
+    return made, refused
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_texts_the_model_does_not_take_are_in_no_list(attacked, name, caplog):
+    made, refused = attacked
+    with pytest.raises(DataError, match=r"too long.*on_bad_row"):
+        getattr(with_model(made("stop"), refused.values()), name)()
+    module = made("drop")
+    whole = getattr(module, name)()  # before there is a model
+    left = getattr(with_model(module, refused.values()), name)()
+    assert {s.key for s in whole} - {s.key for s in left} == {refused[name]}
+    # of an image whose first question is left out, another one is attacked
+    assert len(whole) - len(left) == (name not in ("auxiliary", "targets"))
+    assert "1 rows are left out" in caplog.text and refused[name] in caplog.text
+    other = getattr(with_model(module, ()), name)()  # of a model that takes them all
+    assert [sample.key for sample in other] == [sample.key for sample in whole]
+
+
+def test_an_attack_and_a_fit_read_the_same_members(attacked):
+    made, refused = attacked
+    fit, attack = (with_model(made("drop"), refused.values()) for _ in range(2))
+    loader = fit.train_dataloader()
+    attack.val_dataloader()
+    keys = [sample.key for sample in loader.dataset]
+    assert [s.key for s in attack.members()] == [s.key for s in fit.members()] == keys
+    assert len(loader.sampler) == len(keys) and refused["members"] not in keys
 
 
 def test_a_victim_with_everything_leaves_nothing_to_attack_with(tmp_path):

@@ -191,7 +191,7 @@ def test_texts_that_the_model_does_not_take_are_left_out_before_the_first_batch(
         modules[0].train_dataloader()
     loader = modules[1].train_dataloader()
     assert second.key not in {sample.key for sample in loader.dataset}
-    assert len(loader.dataset) == len(modules[0].samples("train")) - 1
+    assert len(loader.dataset) == len(modules[0].read("train")) - 1
     assert [s.key for s in modules[1].samples("train")] == [s.key for s in loader.dataset]
     assert "1 rows are left out" in caplog.text and second.key in caplog.text
 

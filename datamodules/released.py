@@ -192,8 +192,11 @@ class ReleasedVQA(VQADataModule):
         return split_by_group(samples, shares, self.run_seed)
 
     def _attack_fold(self, number: int) -> Sequence[VQASample]:
-        """Return a fold that is kept from the victim."""
-        return samples_of(self._fitting(_FOLDS[number], self._kept_from_victim(number)))
+        """Return a fold that is kept from the victim; its pictures are decoded once."""
+        name = _FOLDS[number]
+        if name not in self._datasets:
+            self._datasets[name] = self._kept_from_victim(number)
+        return samples_of(self._fitting(name, self._datasets[name]))
 
     def _kept_from_victim(self, number: int) -> VQADataset:
         if self.victim_share == 1:

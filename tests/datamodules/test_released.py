@@ -3,7 +3,9 @@
 import json
 import logging
 import tracemalloc
+from collections import Counter
 from itertools import combinations
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -19,6 +21,7 @@ from datamodules.vqa_mixture import VQAMixture
 from datamodules.vqa_rad import VQARAD
 from datamodules.vqav2 import VQAv2
 from qpriv.datasets.folds import shared_groups
+from qpriv.datasets.sample import FileImage
 from qpriv.errors import ConfigError, DataError
 from tests.data import pictures
 from tests.data.celeba import data as celeba
@@ -174,6 +177,30 @@ def test_an_attack_and_a_fit_read_the_same_members(attacked):
     keys = [sample.key for sample in loader.dataset]
     assert [s.key for s in attack.members()] == [s.key for s in fit.members()] == keys
     assert len(loader.sampler) == len(keys) and refused["members"] not in keys
+
+
+def test_pictures_are_decoded_once_and_texts_checked_once_however_often_lists_are_asked_for(
+    attacked, monkeypatch, tmp_path, caplog
+):
+    made, _ = attacked
+    victims, decoded, checked = made("stop").nonmembers(), Counter(), Counter()
+    Path(tmp_path / victims[0].image_id).write_bytes(b"no picture")
+    real = FileImage.load
+
+    def load(image):
+        decoded[image.path.name] += 1
+        return real(image)
+
+    monkeypatch.setattr(FileImage, "load", load)
+    module = with_model(made("drop"), ())
+    preprocessor = module.trainer.lightning_module.preprocessor
+    preprocessor.check_text = lambda sample: checked.update([sample.key])
+    for _ in range(3):
+        found = {name: getattr(module, name)() for name in LISTS}
+    assert set(decoded.values()) == {1} and len(decoded) == 55  # all but those to validate on
+    assert set(checked.values()) == {1}
+    assert victims[0].image_id not in {sample.image_id for sample in found["nonmembers"]}
+    assert "nonmembers: 2 rows are left out" in caplog.text
 
 
 def test_a_victim_with_everything_leaves_nothing_to_attack_with(tmp_path):

@@ -27,7 +27,7 @@ QPRIV = [sys.executable, "-c", "from cli.main import main; main()"]
 SHORT = [
     "--data.num_train=96", "--data.num_memorised=32", "--data.num_eval=48",
     "--data.num_auxiliary=100", "--data.batch_size=16", "--model.policy=NoPruning",
-    "--trainer.max_epochs=1", "--trainer.callbacks+=ForaProbe", "--trainer.callbacks.steps=20",
+    "--trainer.max_epochs=1", "--trainer.callbacks+=ForaProbe", "--trainer.callbacks.client=supervised", "--trainer.callbacks.steps=20",
     "--trainer.callbacks.max_samples=32", "--trainer.callbacks.auxiliary_samples=64",
     "--run.wandb=off", "--run.tensorboard=false",
 ]  # fmt: skip

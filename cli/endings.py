@@ -1,5 +1,6 @@
 """How a command ends: a table of what was measured, and where everything lies."""
 
+import shlex
 from pathlib import Path
 
 PREDICTIONS = ("predictions.jsonl", "submission.json")
@@ -22,12 +23,15 @@ def conclusion(folder: Path, *, answers: bool = True) -> str:
 
     run, page = read_run(folder), folder / "report.html"
     table = format_evidence(Evidence.of([run])) if run.results else "No figure was measured."
-    told = [table, "", f"report: {page if page.is_file() else f'qpriv report {folder}'}"]
-    if answers:
-        best = folder / "checkpoints" / "best.ckpt"
-        asked = f"--config {folder / 'config.yaml'} --ckpt_path {best}"
-        place = f"--trainer.default_root_dir {folder}-predictions"
-        told.append(written(folder) or f"predictions: qpriv predict {asked} {place}")
+    report = page if page.is_file() else shlex.join(["qpriv", "report", str(folder)])
+    told = [table, "", f"report: {report}"]
+    best = folder / "checkpoints" / "best.ckpt"
+    if answers and (found := written(folder)):
+        told.append(found)
+    elif answers and best.is_file():
+        asked = ["--config", f"{folder / 'config.yaml'}", "--ckpt_path", f"{best}"]
+        place = ["--trainer.default_root_dir", f"{folder}-predictions"]
+        told.append(f"predictions: {shlex.join(['qpriv', 'predict', *asked, *place])}")
     return "\n".join(told)
 
 

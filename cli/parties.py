@@ -97,6 +97,8 @@ class PartyCLI(LightningCLI):
         module = cast(VQAModule, self.model)
         check_paradigm(module)
         check_precision(self.trainer)
+        batch_size = getattr(self.datamodule, "batch_size", module.recipe.batch_size)
+        module.paradigm.check_passes(batch_size, module.recipe.micro_batch_size)
         module.trainer = self.trainer
         module.to(self.trainer.strategy.root_device)
         module.configure_model()

@@ -1,6 +1,7 @@
 """`VQAModule`: LoRA fine-tuning of a LLaVA for VQA, under a pruning policy."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -232,8 +233,8 @@ class VQAModule(EvaluatedVQA):
         optimizer = self.paradigm.optimizer(self.model, self._recipe)
         scheduled = self.scheduled(self._recipe.schedule, self._recipe.warmup, optimizer)
         self.trainer.fit_loop.setup_data()  # once; endless fits have not needed the loader so far
-        loader = cast(ResumableLoader[Any], self.trainer.train_dataloader)
-        self._passes = self.planned_steps / len(loader)
+        with suppress(TypeError):  # a loader need not tell its length
+            self._passes = self.planned_steps / len(cast(Sized, self.trainer.train_dataloader))
         return scheduled
 
     def on_train_start(self) -> None:
@@ -292,7 +293,8 @@ class VQAModule(EvaluatedVQA):
                 remedy="give the paradigm it was trained with",
             )
         trained, own = state.get("defence", "none"), self.channel.defence_label
-        if self.trainer.state.fn == "fit" and trained != own:
+        fits = self._trainer is not None and self.trainer.state.fn == "fit"
+        if fits and trained != own:
             raise CheckpointError(
                 f"it was trained with the defence {trained}, this is {own}",
                 where="--ckpt_path",

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from qpriv.errors import ModelError
 
 from .features import FeatureSizes
-from .registry import Backbone, locate
+from .registry import EMBEDDED, Backbone, locate
 
 RECORD = "backbone.json"
 
@@ -23,8 +23,8 @@ _PARTS = {"image": "vision_tower", "text": "text_model", "sensitivity": ""}
 """Of which weights in a checkpoint's files each encoder consists."""
 
 
-_WIDTHS = ("class_embedding", "token_embedding.weight", "cls_token")
-"""Weights whose last dimension is the width of each encoder."""
+_WIDTHS = (("class_embedding",), ("token_embedding.weight",), ("cls_token", "pos_embed"))
+"""Weights whose last dimension is the width of each encoder; the first that a checkpoint has."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class EncoderRecord:
     type in which a model is loaded does not matter.
 
     Args:
-        backbone: The LLaVA's name, for the reader.
+        backbone: The LLaVA's name, for the reader: a hub id, or a folder's name without its path.
         image: Digest of its vision tower.
         text: Digest of the question's encoder.
         sensitivity: Digest of the sensitivity encoder.
@@ -82,10 +82,10 @@ def read_encoders(names: Backbone) -> tuple[EncoderRecord, FeatureSizes]:
     places = (names.llava, names.text_encoder, names.sensitivity_encoder)
     files = [_read(locate(name), word) for name, word in zip(places, _PARTS.values(), strict=True)]
     widths = [
-        _width(own, sign, place) for own, sign, place in zip(files, _WIDTHS, places, strict=True)
+        _width(own, signs, place) for own, signs, place in zip(files, _WIDTHS, places, strict=True)
     ]
     sizes = FeatureSizes(widths[0], widths[0], widths[1], widths[2])
-    return EncoderRecord(names.llava, *map(_digest, files)), sizes
+    return EncoderRecord(_told(names.llava), *map(_digest, files)), sizes
 
 
 def is_local(names: Backbone) -> bool:
@@ -94,11 +94,21 @@ def is_local(names: Backbone) -> bool:
     return all(Path(name).is_dir() for name in places)
 
 
-def _width(weights: Mapping[str, _Weight], sign: str, place: str) -> int:
-    for name, (shape, _) in weights.items():
-        if name.endswith(sign):
-            return shape[-1]
-    raise ModelError(f"there is no weight *{sign}", where=place, remedy="give such an encoder")
+def _told(name: str) -> str:
+    """Return a backbone's name without the path that leads to it on this machine."""
+    folder = Path(name)
+    if folder.is_relative_to(EMBEDDED):
+        return folder.relative_to(EMBEDDED).parts[0]
+    return folder.name if folder.is_dir() else name
+
+
+def _width(weights: Mapping[str, _Weight], signs: Sequence[str], place: str) -> int:
+    for sign in signs:
+        for name, (shape, _) in weights.items():
+            if name.endswith(sign):
+                return shape[-1]
+    told = " or ".join(f"*{sign}" for sign in signs)
+    raise ModelError(f"there is no weight {told}", where=place, remedy="give such an encoder")
 
 
 def _digest(weights: Mapping[str, _Weight]) -> str:

@@ -45,7 +45,8 @@ def clip_factor(total: float, clip: float) -> float:
     >>> clip_factor(0.25, 1.0), round(clip_factor(4.0, 1.0), 6)
     (1.0, 0.5)
     """
-    return min(1.0, clip / (sqrt(total) + _EPSILON))
+    factor = clip / (sqrt(total) + _EPSILON)
+    return 1.0 if factor >= 1 else factor  # a norm that is no number makes the step none either
 
 
 def scale_gradients(parameters: Iterable[nn.Parameter], total: float, clip: float) -> None:

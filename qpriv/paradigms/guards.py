@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from qpriv.errors import CheckpointError
 from qpriv.split import Defence
 from qpriv.split.channel import Open
 
@@ -85,8 +86,19 @@ class Guards(nn.Module):
 
     @torch.no_grad()
     def load_untrained(self, given: Mapping[str, Tensor]) -> None:
-        """Take back what `untrained` returned."""
-        for name, value in self.untrained().items():
+        """Take back what `untrained` returned.
+
+        Raises:
+            CheckpointError: If something is missing: it was saved without this defence.
+        """
+        own = self.untrained()
+        if missing := sorted(own.keys() - given.keys()):
+            raise CheckpointError(
+                f"it has no {missing[0]} of the defence",
+                where="--ckpt_path",
+                remedy="give the defence it was trained with",
+            )
+        for name, value in own.items():
             value.copy_(given[name])
 
 

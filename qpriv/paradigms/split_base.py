@@ -253,7 +253,8 @@ class SplitParadigm(Paradigm):
             self.observe(transcript, output)
             own.take(share)
 
-        with self.crossings(run.model, client, gradients=True, own=own) as transcript:
+        scale = run.scaling.scale
+        with self.crossings(run.model, client, gradients=True, own=own, scale=scale) as transcript:
             report = accumulate_gradients(
                 run.model,
                 batch,
@@ -296,6 +297,7 @@ class SplitParadigm(Paradigm):
         gradients: bool = False,
         store: bool = False,
         own: OwnGradient | None = None,
+        scale: float = 1.0,
     ) -> Iterator[Transcript]:
         """Open the cuts between a client and the server, and yield what the server sees.
 
@@ -305,9 +307,10 @@ class SplitParadigm(Paradigm):
             gradients: Whether gradients return.
             store: Keep the tensors and not only their sizes.
             own: Takes the terms of the client's own gradient.
+            scale: By what the loss is multiplied.
         """
         with self.opened(
-            model, client, gradients=gradients, store=store, terms=own is not None
+            model, client, gradients=gradients, store=store, terms=own is not None, scale=scale
         ) as opened:
             if own is not None:
                 own.watch(opened)
@@ -324,6 +327,7 @@ class SplitParadigm(Paradigm):
         terms: bool = False,
         stop: int | None = None,
         instead: Arrived | None = None,
+        scale: float = 1.0,
     ) -> Iterator[Open]:
         """Open a client's channel in this step, its adapter active; see `Channel.open`."""
         self.activate(model, client)
@@ -336,6 +340,7 @@ class SplitParadigm(Paradigm):
             stop=stop,
             terms=terms,
             instead=instead,
+            scale=scale,
         ) as opened:
             yield opened
 

@@ -69,7 +69,9 @@ def learn_joined(
         if rows.shape != each.arrived.rows.shape:
             raise ValueError(f"{defence.label} joined rows to {tuple(rows.shape)}: keep the shape")
         arrived, cut = replace(each.arrived, rows=rows), split.cuts[0]
-        with split.opened(run.model, each.client, gradients=True, instead=arrived) as behind:
+        with split.opened(
+            run.model, each.client, gradients=True, instead=arrived, scale=run.scaling.scale
+        ) as behind:
             output = run.model(each.inputs)
         # what returns of it will be recorded as it returns, in the backward pass of all
         each.transcript.messages += behind.transcript.messages

@@ -110,8 +110,7 @@ CARDS = 4
 
 def _shown(evidence: Evidence) -> list[Condition]:
     """Return the policies that cards and sentences speak of."""
-    speaking = {name for own in headlines() for name in (own.name, own.question) if name}
-    told = [c for c in evidence.conditions if _speaks(evidence, c)] if speaking else []
+    told = [c for c in evidence.conditions if _speaks(evidence, c)]
     if len(told) <= CARDS:
         return told
     chosen = headline(told)

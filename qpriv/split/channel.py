@@ -187,6 +187,7 @@ class Channel:
         stop: int | None = None,
         terms: bool = False,
         instead: Arrived | None = None,
+        scale: float = 1.0,
     ) -> Iterator[Open]:
         """Let a model compute across the cuts; what crosses is counted.
 
@@ -202,6 +203,8 @@ class Channel:
                 `Open.take_terms`.
             instead: What arrives behind the first cut in place of what would cross it now: it has
                 crossed, and was counted, in an earlier pass that stopped there.
+            scale: By what the loss, and so every gradient, is multiplied. Gradients cross without
+                it: a defence, a codec and whoever records see them as they are.
 
         Raises:
             ConfigError: If the model has no such layer, or the channel no such cut.
@@ -226,6 +229,7 @@ class Channel:
                 stops=cut.layer == stop,
                 asks=terms,
                 instead=instead if cut.layer == self.layers[0] else None,
+                scale=scale,
             )
             for cut in self.cuts
         )

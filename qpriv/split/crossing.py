@@ -84,6 +84,7 @@ class Crossing:
         stops: Raise `StoppedAtCut` in place of the layers behind the cut.
         asks: Ask the defence for terms of the client's own gradient.
         instead: What arrives in place of what would cross now: it has crossed already.
+        scale: By what the loss is multiplied; gradients cross without it.
     """
 
     def __init__(
@@ -102,11 +103,12 @@ class Crossing:
         stops: bool,
         asks: bool = False,
         instead: Arrived | None = None,
+        scale: float = 1.0,
     ) -> None:
         self.model, self.site, self.transcript = model, site, transcript
         self.gradients, self.codec, self.bucket = gradients, codec, bucket
         self.defence, self.tap, self.key, self.mode = defence, tap, key, mode
-        self.stops, self.asks, self.instead = stops, asks, instead
+        self.stops, self.asks, self.instead, self.scale = stops, asks, instead, scale
         self.arrived: Arrived | None = None
         """What has come behind a cut that stops the model."""
         self.terms: list[Tensor] = []
@@ -178,7 +180,7 @@ class Crossing:
             return
 
         def watch(gradient: Tensor) -> None:
-            returned = gradient[real]
+            returned = self._unscaled(gradient[real])
             self._record(Kind.GRADIENT, returned, returned, context, left)
 
         hidden.register_hook(watch)  # type: ignore[no-untyped-call]
@@ -247,14 +249,20 @@ class Crossing:
             return
 
         def turn_back(gradient: Tensor) -> Tensor | None:
-            returned = passed(encoders, gradient, context.of("encode_gradient"))
+            own = self._unscaled(gradient)
+            returned = passed(encoders, own, context.of("encode_gradient"))
             received = returned if self.codec is None else self.codec.round_trip(returned)
             if self.gradients:
                 self._record(Kind.GRADIENT, returned, received, context, left)
             received = passed(decoders, received, context.of("decode_gradient"))
-            return None if received is gradient else received
+            if received is own:
+                return None
+            return received if self.scale == 1 else received * self.scale
 
         sent.register_hook(turn_back)  # type: ignore[no-untyped-call]
+
+    def _unscaled(self, gradient: Tensor) -> Tensor:
+        return gradient if self.scale == 1 else gradient / self.scale
 
     def _stages(self) -> tuple[Stages, ...]:
         own = self.defence

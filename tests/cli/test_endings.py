@@ -1,5 +1,6 @@
 """How a command ends: with figures, and with where everything lies."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,17 @@ def test_a_fit_ends_with_a_table_and_what_shows_more(run_folder: Path) -> None:
     told = conclusion(run_folder)
     assert "Accuracy" in told and "blind baseline" in told
     assert f"report: qpriv report {run_folder}" in told
-    assert f"predictions: qpriv predict --config {run_folder / 'config.yaml'}" in told
+    assert "predictions" not in told  # there is no checkpoint to predict with
+
+
+def test_commands_can_be_typed_as_they_are_told(tmp_path: Path) -> None:
+    folder = fakes.write_run(tmp_path / "my run", fakes.policy_results("off", seed=0))
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints" / "best.ckpt").write_bytes(b"")
+    (line,) = (each for each in conclusion(folder).splitlines() if each.startswith("predictions"))
+    words = shlex.split(line)
+    assert words[1:4] == ["qpriv", "predict", "--config"] and Path(words[4]).parent == folder
+    assert Path(words[6]).is_file()
 
 
 def test_what_is_there_is_named(run_folder: Path) -> None:

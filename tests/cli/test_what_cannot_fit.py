@@ -65,7 +65,9 @@ def test_a_predictor_of_a_backbone_of_other_widths(here, capsys, monkeypatch):
 def test_a_predictor_of_a_backbone_of_the_same_widths(here, capsys, monkeypatch):
     predictor_of("tiny", here / "predictor")
     record = here / "predictor" / RECORD
-    other = json.loads(record.read_text()) | {"backbone": "other/llava", "image": "0" * 32}
+    known = json.loads(record.read_text())
+    assert known["backbone"] == "tiny"  # a predictor is passed on: no path of this machine
+    other = known | {"backbone": "other/llava", "image": "0" * 32}
     record.write_text(json.dumps(other))
     line = refused(DYNAMIC, capsys, monkeypatch)
     assert "trained on the backbone other/llava, whose image encoder is not that of" in line

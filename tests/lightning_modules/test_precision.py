@@ -216,13 +216,13 @@ def test_probes_run_in_it(precision: str, folder: Path, tmp_path: Path) -> None:
     common = {"max_samples": 6, "on_error": "stop"}
     probes = (
         MembershipProbe(shadows=2, **common),
-        ForaProbe(auxiliary_samples=8, steps=2, batch_size=4, **common),
+        ForaProbe(client="supervised", auxiliary_samples=8, steps=2, batch_size=4, **common),
         ForaProbe(client="simulator", auxiliary_samples=8, steps=2, alignment_steps=2, **common),
     )
     victim = vqa(folder, paradigm=SplitLearning(), policy=RandomPruning(0.5))
     trainer(precision, tmp_path, *probes).fit(victim, datamodule=TinyData())
     figures = {r.name: r for r in read_results(tmp_path / "results.jsonl")}
-    for name in ("attack/membership/auc", "attack/fora/psnr", "attack/sdar/psnr"):
+    for name in ("attack/membership/auc", "attack/supervised_inversion/psnr", "attack/sdar/psnr"):
         assert figures[name].status == "ok" and isfinite(figures[name].value)
 
 

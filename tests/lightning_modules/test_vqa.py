@@ -157,6 +157,9 @@ def test_checkpoint_holds_only_what_was_trained(fitted, tmp_path):
     metrics = trainer(folder).validate(fresh, Noise(seed=3), ckpt_path=path, verbose=False)
     assert equal(fresh.model.adapter_state(), victim.model.adapter_state())
     assert 0 <= metrics[0]["val/accuracy"] <= 1
+    settings = {"backbone": str(random_backbone()), "rank": 4, "alpha": 8.0}
+    alone = VQAModule.load_from_checkpoint(path, weights_only=True, **settings)
+    assert equal(alone.model.adapter_state(), victim.model.adapter_state())
 
     with pytest.raises(CheckpointError, match="misshapes 112 trained weights"):
         trainer(folder).validate(module(folder, rank=2), Noise(seed=3), ckpt_path=path)

@@ -79,7 +79,7 @@ def probes() -> list[Probe]:
     few = {"max_samples": 4}
     return [
         SensitivityProbe(**few),
-        ForaProbe(**few, **short),
+        ForaProbe(client="supervised", **few, **short),
         ForaProbe(client="substitute", alignment_steps=1, **few, **short),
         FshaProbe(**few, **short),
         MembershipProbe(shadows=2, max_samples=8),

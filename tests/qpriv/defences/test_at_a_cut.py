@@ -1,5 +1,6 @@
 """What any defence may rely on, in one process: with the ones that ship, and with toys."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -7,8 +8,10 @@ import pytest
 import torch
 
 from qpriv.defences import Defence, GaussianNoise, NoDefence
-from qpriv.errors import ConfigError
+from qpriv.errors import CheckpointError, ConfigError
 from qpriv.paradigms import Centralized, Federated, SplitLearning, UShapedSplit
+from qpriv.paradigms.clipping import clip_factor
+from qpriv.paradigms.scaling import OwnScaling
 from qpriv.paradigms.split import SERVER, adapter_parameters, client_name
 from qpriv.split import Kind, RandomKey
 from tests.qpriv.defences.toys import Narrow, Withdraw
@@ -69,6 +72,21 @@ def test_what_is_recorded_is_what_crossed(kind: str, name: str, codec: str | Non
     assert [differences(one, other) for one, other in zip(sent, seen, strict=True)] == [[]] * len(
         sent
     )
+
+
+@pytest.mark.parametrize("kind", PARADIGMS)
+def test_gradients_cross_without_the_scale_of_the_loss(kind: str) -> None:
+    """A power of two scales exactly: what crosses, and what noise does to it, is bit for bit alike."""
+    sent, steps = [], []
+    for enabled in (False, True):
+        noisy = defended(kind, GaussianNoise(0.0, gradient_std=1e-3))
+        run = replace(begin(noisy, PLAIN), scaling=OwnScaling(enabled=enabled, start=2.0**10))
+        sent.append(sent_in_training(noisy, run))
+        steps.append({n: p.detach() for n, p in run.model.named_parameters() if p.requires_grad})
+    for one, other in zip(*sent, strict=True):
+        assert differences(one, other) == []
+    assert any(message.kind is Kind.GRADIENT for message in sent[0])
+    assert same(*steps)
 
 
 def test_noise_is_that_of_its_step_and_part_and_client() -> None:
@@ -243,3 +261,21 @@ def test_labels_tell_settings_apart() -> None:
     assert GaussianNoise(0.5, 4.0, 1e-3).label == "noise(0.5,clip=4,gradient=0.001)"
     assert defended("split", GaussianNoise(2.0)).channel().defence_label == "noise(2)"
     assert defended("split", GaussianNoise(2.0)).channel().label == "up@4"
+
+
+def test_norms_that_are_no_numbers_spare_no_party() -> None:
+    assert clip_factor(0.25, 1.0) == 1.0
+    assert math.isnan(clip_factor(math.nan, 1.0))
+
+
+def test_a_state_without_a_defence_is_refused_by_the_name_of_what_it_lacks() -> None:
+    with pytest.raises(CheckpointError, match=r"no clients\.0\.seen of the defence"):
+        defended("split", Counts()).guards.load_untrained({})
+
+
+class Counts(NoDefence):
+    """Has a buffer and does nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1))

@@ -92,7 +92,7 @@ class Shouting:
 
     def __call__(self, packet: Message) -> Message:
         answer = self.server(packet)
-        if packet.verb == "step":
+        if packet.type == "step":
             return Message("step", {"scalar/norm": torch.tensor(self.said, dtype=torch.float64)})
         return answer
 

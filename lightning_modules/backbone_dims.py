@@ -49,7 +49,7 @@ def check_cuts(cuts: tuple[int, ...] | None, shape: BackboneDims) -> tuple[int, 
     Raises:
         ConfigError: If a cut is not inside the decoder, or they do not ascend.
 
-    >>> check_cuts(None, Shape(layers=8, patches=64))
+    >>> check_cuts(None, BackboneDims(layers=8, patches=64))
     (4,)
     """
     if cuts is None:

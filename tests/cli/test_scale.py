@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import pytest
@@ -13,7 +14,8 @@ from lightning.pytorch.strategies import FSDPStrategy
 
 from callbacks import SensitivityProbe
 from cli.main import main
-from cli.train import CONFIGS, refuse_forked
+from cli.refusals import refuse_given
+from cli.train import CONFIGS
 from qpriv.errors import ConfigError
 from tests.tiny_models import build_random_backbone
 
@@ -49,12 +51,16 @@ def test_a_probe_refuses_sharded_weights(monkeypatch):
 @pytest.mark.parametrize("strategy", ["ddp_notebook", "ddp_fork_find_unused_parameters_true"])
 def test_a_strategy_that_copies_a_process_is_refused(strategy):
     with pytest.raises(ConfigError, match=f"{strategy} copies a process"):
-        refuse_forked(strategy, "fit")
+        refuse_given(asked(strategy), "fit")
     for command in ("fit", "attack"):
-        refuse_forked("ddp", command)
-    refuse_forked("ddp_spawn", "fit")
+        refuse_given(asked("ddp"), command)
+    refuse_given(asked("ddp_spawn"), "fit")
     with pytest.raises(ConfigError, match="in processes that end"):
-        refuse_forked("ddp_spawn", "attack")
+        refuse_given(asked("ddp_spawn"), "attack")
+
+
+def asked(strategy: str) -> dict[str, Any]:
+    return {"strategy": strategy, "barebones": False, "model_registry": None}
 
 
 def steps(folder: Path, *words: str) -> subprocess.Popen[str]:

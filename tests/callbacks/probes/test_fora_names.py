@@ -19,12 +19,12 @@ NAMES = {"supervised": "supervised_inversion", "substitute": "fora", "simulator"
 
 
 def test_fora_is_what_the_probe_of_that_name_runs_by_itself() -> None:
-    assert ForaProbe().client == "substitute" and ForaProbe().figures == "fora"
+    assert ForaProbe().client == "substitute" and ForaProbe().metric_prefix == "fora"
 
 
 @pytest.mark.parametrize("client", NAMES)
 def test_each_client_has_a_name_and_a_heading_of_its_own(client: str) -> None:
-    name = ForaProbe(client=client).figures  # type: ignore[arg-type]
+    name = ForaProbe(client=client).metric_prefix  # type: ignore[arg-type]
     assert name == NAMES[client] and name in {attack.name for attack in ATTACKS}
     assert ("FORA" in attack_title(name)) == (client == "substitute")
     assert ("upper bound" in attack_title(name)) == (client == "supervised")

@@ -4,18 +4,12 @@ Needs ``qpriv[grpc]``. Keys are ECDSA over P-256; the common name says who a par
 """
 
 import datetime as dt
-import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+import trustme
 
 from .identity import SERVER_NAME, client_peer
-
-_ROLES = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
 
 
 def make_certificates(
@@ -32,56 +26,22 @@ def make_certificates(
         days: How long the certificates hold.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "qpriv authority")])
-    authority = (
-        _builder(name, name, authority_key.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(authority_key, hashes.SHA256())
+    authority = trustme.CA(
+        path_length=0, organization_name="qpriv authority", organization_unit_name="trial"
     )
-    (folder / "ca.pem").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    for party in (SERVER_NAME, *(client_peer(client) for client in range(clients))):
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, party)])
-        builder = _builder(subject, name, key.public_key(), days)
-        builder = builder.add_extension(x509.ExtendedKeyUsage(_ROLES), critical=False)
-        if party == SERVER_NAME:
-            places = x509.SubjectAlternativeName([_place(host) for host in hosts])
-            builder = builder.add_extension(places, critical=False)
-        certificate = builder.sign(authority_key, hashes.SHA256())
-        (folder / f"{party}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        _write_key(folder / f"{party}.key", key)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
-) -> x509.CertificateBuilder:
+    authority.cert_pem.write_to_path(folder / "ca.pem")
     now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        # clocks of organisations differ
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=days))
-    )
-
-
-def _place(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
+    for party in (SERVER_NAME, *(client_peer(client) for client in range(clients))):
+        certificate = authority.issue_cert(
+            # nobody calls a client, so it needs no address
+            *(hosts if party == SERVER_NAME else ()),
+            common_name=party,
+            organization_name="qpriv",
+            organization_unit_name="trial",
+            # clocks of organisations differ
+            not_before=now - dt.timedelta(hours=1),
+            not_after=now + dt.timedelta(days=days),
         )
-    )
+        (folder / f"{party}.key").touch(mode=0o600)
+        certificate.private_key_pem.write_to_path(folder / f"{party}.key")
+        certificate.cert_chain_pems[0].write_to_path(folder / f"{party}.pem")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from tqdm import tqdm
@@ -19,7 +19,7 @@ from qpriv.models.batch import VQABatch
 from qpriv.paradigms import Federated, Run
 from qpriv.paradigms.adapter import export_adapters
 from qpriv.paradigms.guards import export_weights
-from qpriv.paradigms.split import SplitParadigm, client_name
+from qpriv.paradigms.split import SplitParadigm
 from qpriv.paradigms.split_client import SplitClient
 from qpriv.paradigms.split_server import Answers
 from qpriv.remote import (
@@ -106,13 +106,13 @@ class ClientData:
 
 def take_part(cli: PartyCLI) -> None:
     """Train with the others, then answer the validation split and export the adapter."""
-    from qpriv.transport.grpc_connection import GrpcLink
+    from qpriv.transport.grpc_connection import GrpcConnection
 
     peer = client_peer(cli.given("client"))
     identity = cli.identity(peer)
     limit = cli.given("max_message") * MIB
     module = cli.module_of_party()
-    party = _Party(cli, module, lambda: GrpcLink(cli.given("server"), identity, limit))
+    party = _Party(cli, module, lambda: GrpcConnection(cli.given("server"), identity, limit))
     party.remote_client.run()
     party.finish()
     print(f"{peer} is done: its adapter is in {cli.out / 'adapter'}")
@@ -133,19 +133,19 @@ class _Party:
         settings: dict[str, Any] = {"patience": cli.given("patience"), "on_round": self._on_round}
         module.model.train()
         self.remote_client: RemoteClient
-        if isinstance(paradigm, Federated):
+        if paradigm.exchanges == "adapters":
             run = Run(module.model, module.policy, module.encode, module.recipe, module.seed)
-            work = partial(self._work, paradigm)
+            own = cast(Federated, paradigm)
+            work = partial(self._work, own)
             self.remote_client = RemoteFederatedClient(
-                connect, terms, self.data.number, run, paradigm, work, **settings
+                connect, terms, self.data.number, run, own, work, **settings
             )
             return
-        assert isinstance(paradigm, SplitParadigm)
         self.remote_client = RemoteSplitClient(
             connect,
             terms,
             self.data.number,
-            partial(self._build, paradigm),
+            partial(self._build, cast(SplitParadigm, paradigm)),
             self._rows,
             Snapshots(cli.out / "rounds", terms),
             module.seed,
@@ -156,13 +156,10 @@ class _Party:
     def finish(self) -> None:
         """Write the figures that need no server, and the adapter."""
         paradigm, model = self.module.paradigm, self.module.model
-        names: tuple[str, ...] = ("default",)
-        if isinstance(paradigm, SplitParadigm):
-            names = (client_name(self.data.number if paradigm.private else 0),)
-        else:
+        if paradigm.exchanges == "adapters":
             model.eval()
             self._report(self._answer)
-        export_adapters(model, names, self.out / "adapter")
+        export_adapters(model, (paradigm.adapter_of(self.data.number),), self.out / "adapter")
         if (defence := self.module.guards.of(self.data.number)) is not None:
             export_weights(defence.sender, self.out / "defence.safetensors")
 

@@ -70,13 +70,13 @@ def learn(message: Message, context: Context) -> Message:
 def _paradigm(cli: PartyCLI) -> Federated:
     """Return the paradigm of a run, before its model is loaded."""
     paradigm = cast(VQAModule, cli.model).paradigm
-    if not isinstance(paradigm, Federated):
+    if paradigm.exchanges != "adapters":
         raise ConfigError(
             f"Flower has no place for {type(paradigm).__name__}",
             where="--model.paradigm",
             remedy="choose Federated, or start `qpriv server` and `qpriv client`",
         )
-    return paradigm
+    return cast(Federated, paradigm)
 
 
 def _terms(module: VQAModule) -> dict[str, str]:

@@ -10,14 +10,13 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lightning_modules import VQAModule
 from qpriv.errors import ConfigError
-from qpriv.paradigms import Federated, SplitLearning
+from qpriv.paradigms import Federated
 from qpriv.paradigms.adapter import export_adapters
 from qpriv.paradigms.guards import export_weights
-from qpriv.paradigms.split import SERVER, SplitParadigm
-from qpriv.paradigms.split_server import BodyServer, Server, SplitServer
+from qpriv.paradigms.split import SplitParadigm
 from qpriv.paradigms.weights import load_weights, named_weights
 from qpriv.remote import RemoteFederatedServer, RemoteServer, RemoteSplitServer, Snapshots, terms_of
-from qpriv.split.layers import Segment, Tail, shed
+from qpriv.split.layers import shed
 from qpriv.transport import SERVER_NAME, Identity
 
 from .console import quiet
@@ -95,11 +94,12 @@ class PartyCLI(LightningCLI):
             ConfigError: If the paradigm has no other party, or hands weights from client to client.
         """
         module = cast(VQAModule, self.model)
-        check_paradigm(module)
+        module.paradigm.check_divisible()
         check_precision(self.trainer)
-        batch_size = getattr(self.datamodule, "batch_size", module.recipe.batch_size)
-        module.paradigm.check_passes(batch_size, module.recipe.micro_batch_size)
         module.trainer = self.trainer
+        recipe = module.recipe
+        batch_size = getattr(self.datamodule, "batch_size", recipe.batch_size)
+        module.paradigm.check_passes(batch_size, recipe.micro_batch_size)
         module.to(self.trainer.strategy.root_device)
         module.configure_model()
         return module
@@ -116,33 +116,6 @@ def check_precision(trainer: L.Trainer) -> None:
             f"parties take their steps without a trainer, and so not in {trainer.precision}",
             where="--trainer.precision",
             remedy="leave it out, and set --model.dtype bfloat16",
-        )
-
-
-def check_paradigm(module: VQAModule) -> None:
-    """Check that a paradigm can be divided among processes.
-
-    Raises:
-        ConfigError: If it cannot.
-    """
-    paradigm = module.paradigm
-    if not isinstance(paradigm, (Federated, SplitParadigm)):
-        raise ConfigError(
-            f"{type(paradigm).__name__} has one party only",
-            where="--model.paradigm",
-            remedy="choose Federated, SplitLearning or UShapedSplit",
-        )
-    if isinstance(paradigm, SplitParadigm) and paradigm.schedule == "together":
-        raise ConfigError(
-            "parties of their own take turns: clients that step together do so in one process",
-            where="--model.paradigm.schedule",
-            remedy="choose in_turn",
-        )
-    if isinstance(paradigm, SplitParadigm) and paradigm.num_clients > 1 and not paradigm.private:
-        raise ConfigError(
-            "an adapter that is handed over would pass through the server",
-            where="--model.paradigm.client_adapters",
-            remedy="choose private",
         )
 
 
@@ -191,8 +164,8 @@ def serve(cli: PartyCLI) -> None:
         load_weights(
             module.model, {n: v.to(module.device) for n, v in remote_server.adapter.items()}
         )
-    names = ("default",) if isinstance(remote_server, RemoteFederatedServer) else (SERVER,)
-    export_adapters(module.model, names, cli.out / "adapter")
+    # the server's adapter is the first
+    export_adapters(module.model, module.paradigm.adapters()[:1], cli.out / "adapter")
     if (defence := module.guards.of(0)) is not None:
         export_weights(defence.receiver, cli.out / "defence.safetensors")
     print(f"all clients are done: the adapter is in {cli.out / 'adapter'}")
@@ -205,28 +178,15 @@ def _remote_server(cli: PartyCLI, module: VQAModule) -> RemoteServer:
     steps = steps_of(cli, module)
     length = {"rounds": str(rounds), "steps": str(steps)}
     snapshots = Snapshots(cli.out / "rounds", {**terms, **length})
-    if isinstance(paradigm, Federated):
+    if paradigm.exchanges == "adapters":
         shed(model)
-        start = named_weights(model)
-        return RemoteFederatedServer(start, paradigm, terms, rounds, steps, snapshots, module.seed)
-    assert isinstance(paradigm, SplitParadigm)
-    paradigm.become(model, None)
-    settings: dict[str, Any] = {
-        "codec": paradigm.codec,
-        "bucket": paradigm.bucket,
-        "guards": paradigm.guards,
-        "seed": module.seed,
-    }
-    server: Server
-    if isinstance(paradigm, SplitLearning):
-        tail = Tail(model, paradigm.cuts[0])
-        shed(model, tail)
-        server = SplitServer(tail, module.recipe, rounds, **settings)
-    else:
-        body = Segment(model, *paradigm.cuts)
-        shed(model, body)
-        server = BodyServer(body, module.recipe, rounds, **settings)
-    return RemoteSplitServer(server, terms, paradigm.num_clients, rounds, snapshots, module.seed)
+        start, own = named_weights(model), cast(Federated, paradigm)
+        return RemoteFederatedServer(start, own, terms, rounds, steps, snapshots, module.seed)
+    split = cast(SplitParadigm, paradigm)
+    split.become(model, None)
+    server = split.server(model, module.recipe, rounds, seed=module.seed)
+    shed(model, server.segment)
+    return RemoteSplitServer(server, terms, split.num_clients, rounds, snapshots, module.seed)
 
 
 def steps_of(cli: PartyCLI, module: VQAModule) -> int:
@@ -235,14 +195,4 @@ def steps_of(cli: PartyCLI, module: VQAModule) -> int:
     Raises:
         ConfigError: If a split is given another number than its rounds.
     """
-    given: int | None = cli.given("steps")
-    rounds: int = cli.given("rounds")
-    if isinstance(module.paradigm, Federated):
-        return given or rounds * module.paradigm.local_steps
-    if given not in (None, rounds):
-        raise ConfigError(
-            f"steps is {given}, rounds is {rounds}",
-            where="--steps",
-            remedy="leave it out: in a split every client takes one step a round",
-        )
-    return rounds
+    return module.paradigm.schedule_steps(cli.given("rounds"), cli.given("steps"))

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch.optim import Optimizer
@@ -15,7 +15,7 @@ from qpriv.errors import ConfigError
 from qpriv.models.batch import VQABatch
 from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
-from qpriv.split import Channel, Defence, Traffic
+from qpriv.split import Channel, Codec, Defence, Traffic
 
 from . import centralized, ranks
 from .centralized import Encode, StepReport, answer_tokens
@@ -72,6 +72,19 @@ class Paradigm(ABC):
     crosses: ClassVar[bool] = True
     """Whether anything crosses between parties in training."""
 
+    exchanges: ClassVar[Literal["adapters", "layers"] | None] = None
+    """What parties that are processes of their own work on together: adapters of whole models, or
+    the layers of one; None where there is one party."""
+
+    labels_cross: ClassVar[bool] = False
+    """Whether the server computes the loss."""
+
+    codec: Codec | None = None
+    """How activations and gradients are written for the wire; None as they are computed."""
+
+    bucket: int = 1
+    """Messages are filled to a multiple of so many tokens a sample."""
+
     metrics: dict[str, float]
     """Metrics of the last step, by name."""
 
@@ -110,6 +123,50 @@ class Paradigm(ABC):
             ConfigError: If the cuts do not fit into it.
         """
         return ()
+
+    def supposed_cuts(self, num_layers: int) -> tuple[int, ...]:
+        """Return where a cut is supposed for a forecast, in a decoder of some depth."""
+        return (num_layers // 2,)
+
+    def server_layers(self, num_layers: int) -> range:
+        """Return the decoder layers that the server owns."""
+        return range(0)
+
+    def round_numbers(self, adapter_parameters: int) -> int:
+        """Return how many weights a client sends in a round."""
+        return 0
+
+    @abstractmethod
+    def sees(self, adapter_parameters: int) -> tuple[str, ...]:
+        """Return who sees what, a sentence each, once the cuts are placed.
+
+        Args:
+            adapter_parameters: Trained parameters of one adapter.
+        """
+
+    def terms(self) -> dict[str, object]:
+        """Return what parties must agree on beside recipe, seed and number of clients."""
+        return {}
+
+    def check_divisible(self) -> None:
+        """Check that the parties can be processes of their own.
+
+        Raises:
+            ConfigError: If they cannot.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} has one party only",
+            where="--model.paradigm",
+            remedy="choose Federated, SplitLearning or UShapedSplit",
+        )
+
+    def schedule_steps(self, rounds: int, asked: int | None) -> int:
+        """Return how many optimiser steps the schedule of a run of some rounds spans.
+
+        Raises:
+            ConfigError: If the number asked for cannot be.
+        """
+        return asked or rounds
 
     def channel(self, cuts: Sequence[int] = ()) -> Channel:
         """Return what crosses between the parties: what is trained with, attacked and counted.
@@ -166,6 +223,10 @@ class Paradigm(ABC):
     def adapters(self) -> tuple[str, ...]:
         """Return the names of all adapters."""
         return ("default",)
+
+    def adapter_of(self, client: int) -> str:
+        """Return the name of the adapter that a client trains."""
+        return "default"
 
     def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
         """Return the optimiser whose learning rate the schedule sets."""
@@ -233,6 +294,13 @@ class Centralized(Paradigm):
 
     def __init__(self) -> None:
         super().__init__()
+
+    def sees(self, adapter_parameters: int) -> tuple[str, ...]:
+        """Return who sees what, a sentence each."""
+        return (
+            "One party owns model and data: it sees every image, question and answer.",
+            "Nothing crosses while training. The bytes stand for a cut where one would be made.",
+        )
 
     def step(
         self,

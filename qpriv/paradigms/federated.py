@@ -57,6 +57,7 @@ class Federated(Paradigm):
 
     label = "federated"
     clients_on_ranks = True
+    exchanges = "adapters"
 
     def __init__(
         self,
@@ -78,6 +79,39 @@ class Federated(Paradigm):
         self.local_optimizer: LocalOptimizer = local_optimizer
         self.round = 0
         self._pending: list[VQABatch] = []
+
+    def supposed_cuts(self, num_layers: int) -> tuple[int, ...]:
+        """Return none: what crosses are adapters."""
+        return ()
+
+    def round_numbers(self, adapter_parameters: int) -> int:
+        """Return how many weights a client sends in a round: its whole adapter."""
+        return adapter_parameters
+
+    def sees(self, adapter_parameters: int) -> tuple[str, ...]:
+        """Return who sees what, a sentence each."""
+        return (
+            f"{self.num_clients} clients keep images, questions and answers.",
+            f"The server sees each client's adapter after its local steps, {adapter_parameters:,} "
+            "numbers a round, and how many samples it trained on.",
+            "It can invert updates (DLG, iDLG) and tell members from non-members. Pruning changes "
+            "what the updates are about, not how many numbers cross.",
+        )
+
+    def terms(self) -> dict[str, object]:
+        """Return what parties must agree on: the local training, and who takes part."""
+        return {
+            "local_steps": self.local_steps,
+            "local_optimizer": self.local_optimizer,
+            "participation": self.participation,
+        }
+
+    def check_divisible(self) -> None:
+        """Let the parties be processes of their own: nothing stands against it."""
+
+    def schedule_steps(self, rounds: int, asked: int | None) -> int:
+        """Return how many local steps the schedule spans: all, or what was asked for."""
+        return asked or rounds * self.local_steps
 
     def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
         """Return the server's optimiser."""

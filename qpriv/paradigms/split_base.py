@@ -1,5 +1,6 @@
 """`SplitParadigm`: the decoder is cut, and clients train in turn against the server behind the cut."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from .party_adapters import SERVER, ClientAdapters, PartyAdapters, adapter_param
 from .recipe import LoraRecipe
 from .requirements import check_run, check_sizes
 from .split_counts import count_hand_over, count_loss, count_scalars
+from .split_server import Server
 from .together import Lesson, learn_joined
 
 Schedule = Literal["in_turn", "together"]
@@ -35,9 +37,9 @@ Schedule = Literal["in_turn", "together"]
 class SplitParadigm(Paradigm):
     """What split and U-shaped split learning have in common.
 
-    Clients train one after another against the shared server, or step together with it. In one process the parties are the
-    whole model with a `Crossing` at every cut; `qpriv.split.layers` holds the same parties
-    as objects of their own, equal bit for bit. One AdamW serves all parties here: its state
+    Clients train one after another against the shared server, or step together with it. In one
+    process the parties are the whole model with a `Crossing` at every cut; `qpriv.split.layers`
+    holds the same parties as objects of their own, equal bit for bit. One AdamW serves all parties here: its state
     belongs to single weights, and weights without a gradient are skipped, so it is one AdamW for
     each client and one for the server.
 
@@ -48,8 +50,7 @@ class SplitParadigm(Paradigm):
     fractions: ClassVar[tuple[float, ...]]
     """Where the cuts lie by default, as shares of the decoder's depth."""
 
-    labels_cross: ClassVar[bool]
-    """Whether the server computes the loss."""
+    exchanges = "layers"
 
     def __init__(
         self,
@@ -140,6 +141,73 @@ class SplitParadigm(Paradigm):
         if (defence := self.guards.of(0)) is not None:
             check_sizes(defence, batch_size / self.num_clients, micro_batch_size)
 
+    @abstractmethod
+    def server(
+        self, model: VisionLanguageModel, recipe: LoraRecipe, steps: int, *, seed: int
+    ) -> Server:
+        """Return the server as a party of its own, with its layers of the model.
+
+        Args:
+            model: The whole model, with the server's adapter.
+            recipe: How adapters are trained.
+            steps: Optimiser steps of the whole run.
+            seed: Seed of the run.
+        """
+
+    def sees(self, adapter_parameters: int) -> tuple[str, ...]:
+        """Return who sees what, a sentence each, once the cuts are placed."""
+        return (
+            f"{self.num_clients} client(s) keep the images. The server sees, token by token, what "
+            f"enters layer {self.cuts[0]}: one vector for every kept patch and for every token of "
+            "prompt and answer; and how many tokens there are.",
+            "It can invert the vectors (FORA, supervised inversion), steer the client by its "
+            "gradients (FSHA), and tell members from non-members.",
+            "A dropped patch has no vector of its own; what earlier layers have mixed of it into "
+            "kept ones may still be there.",
+        )
+
+    def terms(self) -> dict[str, object]:
+        """Return what parties must agree on: cuts, and what is done to what crosses them."""
+        return {
+            "cuts": self.cuts,
+            "codec": self.codec.name if self.codec else "as computed",
+            "bucket": self.bucket,
+            "defence": self.channel().defence_label,
+        }
+
+    def check_divisible(self) -> None:
+        """Check that the parties can be processes of their own.
+
+        Raises:
+            ConfigError: If clients step together, or hand one adapter over.
+        """
+        if self.schedule == "together":
+            raise ConfigError(
+                "parties of their own take turns: clients that step together do so in one process",
+                where="--model.paradigm.schedule",
+                remedy="choose in_turn",
+            )
+        if self.num_clients > 1 and not self.private:
+            raise ConfigError(
+                "an adapter that is handed over would pass through the server",
+                where="--model.paradigm.client_adapters",
+                remedy="choose private",
+            )
+
+    def schedule_steps(self, rounds: int, asked: int | None) -> int:
+        """Return how many optimiser steps the schedule spans: one a round.
+
+        Raises:
+            ConfigError: If another number is asked for.
+        """
+        if asked not in (None, rounds):
+            raise ConfigError(
+                f"steps is {asked}, rounds is {rounds}",
+                where="--steps",
+                remedy="leave it out: in a split every client takes one step a round",
+            )
+        return rounds
+
     @property
     def private(self) -> bool:
         """Return whether every client has an adapter of its own."""
@@ -165,6 +233,10 @@ class SplitParadigm(Paradigm):
     def adapters(self) -> tuple[str, ...]:
         """Return the names of all adapters, the server's first."""
         return self._parties.names()
+
+    def adapter_of(self, client: int) -> str:
+        """Return the name of the adapter that a client trains."""
+        return self._parties.of(client)
 
     def add_adapters(self, model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> None:
         """Add the adapters of the server and of the clients; all come from one random draw."""

@@ -10,9 +10,8 @@ from qpriv.errors import ConfigError
 from qpriv.models.llava.loading import DTYPES, DType
 from qpriv.models.llava.quantization import Quantization
 from qpriv.models.registry import Backbone
-from qpriv.paradigms import Federated, Paradigm
+from qpriv.paradigms import Paradigm
 from qpriv.paradigms.optimizers import Algorithm
-from qpriv.paradigms.split import SplitParadigm
 from qpriv.pruning.budget import default_k_min, kept_count
 from qpriv.split.codecs import native
 
@@ -189,7 +188,7 @@ def make_plan(
             )
             for party in parties
         },
-        round_bytes=4 * adapter if isinstance(paradigm, Federated) else 0,
+        round_bytes=4 * paradigm.round_numbers(adapter),
         threats=threat_model(paradigm, adapter),
     )
 
@@ -198,16 +197,19 @@ def _placement(
     paradigm: Paradigm, cuts: tuple[int, ...] | None, sizes: Architecture, dtype: DType
 ) -> Placement:
     """Return who owns which layers; a model that one party owns is whole, its cuts imagined."""
-    placed, plain = paradigm.place(sizes.layers), native(DTYPES[dtype])
-    if isinstance(paradigm, SplitParadigm):
-        served = paradigm.server_layers(sizes.layers)
-        codec = paradigm.codec or plain
-        return Placement(served, paradigm.labels_cross, placed, codec, paradigm.bucket)
-    imagined = () if isinstance(paradigm, Federated) else cuts or (sizes.layers // 2,)
-    if beyond := [cut for cut in imagined if not 0 <= cut < sizes.layers]:
+    placed, supposed = paradigm.place(sizes.layers), paradigm.supposed_cuts(sizes.layers)
+    if not placed and supposed:
+        placed = cuts or supposed
+    if beyond := [cut for cut in placed if not 0 <= cut < sizes.layers]:
         raise ConfigError(
             f"cut {beyond[0]} is beyond the decoder's {sizes.layers} layers",
             where="--model.cuts",
             remedy=f"choose 0 to {sizes.layers - 1}",
         )
-    return Placement(range(0), head_served=False, cuts=imagined, codec=plain)
+    return Placement(
+        paradigm.server_layers(sizes.layers),
+        paradigm.labels_cross,
+        placed,
+        paradigm.codec or native(DTYPES[dtype]),
+        paradigm.bucket,
+    )

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from qpriv.paradigms.base import Paradigm
-from qpriv.paradigms.federated import Federated
 from qpriv.paradigms.recipe import LoraRecipe
-from qpriv.paradigms.split import SplitParadigm
 from qpriv.transport import TransportError
 
 _OWN = {"batch_size", "micro_batch_size", "epochs"}
@@ -29,16 +27,7 @@ def terms_of(model: str, paradigm: Paradigm, recipe: LoraRecipe, seed: int) -> d
         "seed": seed,
     }
     terms |= {f.name: getattr(recipe, f.name) for f in fields(recipe) if f.name not in _OWN}
-    if isinstance(paradigm, SplitParadigm):
-        codec = paradigm.codec.name if paradigm.codec else "as computed"
-        terms |= {"cuts": paradigm.cuts, "codec": codec, "bucket": paradigm.bucket}
-        terms["defence"] = paradigm.channel().defence_label
-    if isinstance(paradigm, Federated):
-        terms |= {
-            "local_steps": paradigm.local_steps,
-            "local_optimizer": paradigm.local_optimizer,
-            "participation": paradigm.participation,
-        }
+    terms |= paradigm.terms()
     return {name: str(value) for name, value in terms.items()}
 
 

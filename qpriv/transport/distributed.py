@@ -17,7 +17,7 @@ from .wire import MAX_MESSAGE, too_large
 SERVER_RANK = 0
 
 
-class DistributedLink(Connection):
+class DistributedConnection(Connection):
     """A client's line to the server of its process group (a backend that sends CPU tensors).
 
     Args:

@@ -93,7 +93,7 @@ class GrpcServer:
             yield respond(self.endpoint, name.decode(), frame, self.max_message)
 
 
-class GrpcLink(Connection):
+class GrpcConnection(Connection):
     """A client's stream to a `GrpcServer`.
 
     Args:

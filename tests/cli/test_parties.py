@@ -20,7 +20,7 @@ from qpriv.remote import Snapshots
 from qpriv.result import read_results
 from qpriv.transport import Identity, Message, TransportError
 from qpriv.transport.certificates import make_certificates
-from qpriv.transport.grpc_connection import GrpcLink
+from qpriv.transport.grpc_connection import GrpcConnection
 from tests.tiny_models import build_random_backbone, random_backbone
 
 ROOT = Path(__file__).parents[2]
@@ -244,7 +244,7 @@ def test_who_does_not_belong_is_told_why_and_the_run_goes_on(parties, tmp_path):
     assert "rank is 8, the server's is 4" in said
     assert re.search(r"model is \w+, the server's is \w+", said)
     own = Identity.read(tmp_path / "certificates", "client0")
-    with GrpcLink(f"localhost:{run.port}", own) as line:
+    with GrpcConnection(f"localhost:{run.port}", own) as line:
         assert b"malformed" in line.exchange(b"\x80\x04 a pickle, perhaps")
         with pytest.raises(TransportError, match="refused a message by its size"):
             line(Message("forward", {"activation/values": torch.zeros(MIB, 1)}))

@@ -8,8 +8,8 @@ import torch.multiprocessing as mp
 
 from qpriv.transport import Identity
 from qpriv.transport.certificates import make_certificates
-from qpriv.transport.distributed import DistributedLink, serve_ranks
-from qpriv.transport.grpc_connection import GrpcLink, GrpcServer
+from qpriv.transport.distributed import DistributedConnection, serve_ranks
+from qpriv.transport.grpc_connection import GrpcConnection, GrpcServer
 from tests.tiny_models import HIDDEN_SIZE
 
 from .parties import (
@@ -46,7 +46,7 @@ def test_bf16_crosses_grpc_in_two_bytes_a_number_and_loses_nothing(
     try:
         address, identity = f"localhost:{server.port}", Identity.read(tmp_path, "client0")
         remote_client = remote_split_client(
-            kind, tmp_path / "client0", lambda: GrpcLink(address, identity), dtype="bfloat16"
+            kind, tmp_path / "client0", lambda: GrpcConnection(address, identity), dtype="bfloat16"
         )
         remote_client.run()
     finally:
@@ -80,5 +80,5 @@ def _rank(rank: int, kind: str, folder: Path) -> None:
     else:
         number = rank - 1
         own = folder / f"client{number}"
-        remote_split_client(kind, own, DistributedLink, number, clients=CLIENTS).run()
+        remote_split_client(kind, own, DistributedConnection, number, clients=CLIENTS).run()
     dist.destroy_process_group()

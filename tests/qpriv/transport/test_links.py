@@ -22,8 +22,8 @@ from qpriv.transport import (
     scalar,
 )
 from qpriv.transport.certificates import make_certificates
-from qpriv.transport.distributed import DistributedLink, serve_ranks
-from qpriv.transport.grpc_connection import GrpcLink, GrpcServer
+from qpriv.transport.distributed import DistributedConnection, serve_ranks
+from qpriv.transport.grpc_connection import GrpcConnection, GrpcServer
 
 LIMIT = 100_000
 ROWS = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
@@ -52,9 +52,9 @@ def server(certificates: Path) -> Iterator[GrpcServer]:
 
 def connection(
     server: GrpcServer, certificates: Path, client: int = 0, limit: int = LIMIT
-) -> GrpcLink:
+) -> GrpcConnection:
     identity = Identity.read(certificates, client_peer(client))
-    return GrpcLink(f"localhost:{server.port}", identity, limit)
+    return GrpcConnection(f"localhost:{server.port}", identity, limit)
 
 
 def check(line: Connection, peer: str) -> None:
@@ -89,7 +89,7 @@ def test_strangers_are_turned_away(server: GrpcServer, certificates: Path, tmp_p
     half = Identity(ours.authority, foreign.certificate, foreign.key)
     for stranger in (foreign, half):  # who trusts another server; whom the server does not trust
         with (
-            GrpcLink(f"localhost:{server.port}", stranger, LIMIT) as line,
+            GrpcConnection(f"localhost:{server.port}", stranger, LIMIT) as line,
             pytest.raises(ConnectionLost, match="certificates of one authority"),
         ):
             line(Message("forward", {"activation/values": ROWS}))
@@ -141,7 +141,7 @@ def _rank(rank: int, store: Path) -> None:
     if rank == 0:
         serve_ranks(Doubling(), LIMIT)
     else:
-        with DistributedLink(LIMIT) as line:
+        with DistributedConnection(LIMIT) as line:
             check(line, client_peer(rank - 1))
             assert line(Message("forward", {"activation/values": ROWS}, note={"n": str(scalar(1))}))
     dist.destroy_process_group()

@@ -58,8 +58,9 @@ class JsonLogger(Logger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Append a line."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        values = dict(metrics)
-        line = json.dumps({"epoch": int(values.pop("epoch", 0)), "step": step, **values})
+        # JSON knows no NaN: a reader would take the line for broken
+        values = {n: v if math.isfinite(v) else None for n, v in metrics.items()}
+        line = json.dumps({"epoch": int(values.pop("epoch", 0) or 0), "step": step, **values})
         path = self.folder / "metrics.jsonl"
         if self._before is None:
             self.rewind(math.inf)  # what a killed process left behind

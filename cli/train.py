@@ -11,6 +11,7 @@ import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_warn
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
@@ -139,7 +140,10 @@ class QprivCLI(LightningCLI):
             # a study shows the figures of all its runs together
             if not (self.run.folder / "cell.json").is_file():
                 answers = is_overridden("predict_step", self.model, L.LightningModule)
-                print(conclusion(self.run.folder, answers=answers))
+                try:
+                    print(conclusion(self.run.folder, answers=answers))
+                except QprivError as error:  # the fit itself is done, and nothing of it is lost
+                    rank_zero_warn(f"its figures cannot be shown: {error}")
 
     def after_predict(self) -> None:
         """Say where the predictions are."""

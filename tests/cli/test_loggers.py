@@ -160,3 +160,14 @@ def test_libraries_are_told_to_send_nothing(monkeypatch, tmp_path):
         main(["report", str(tmp_path / "nothing")])
     assert {os.environ[name] for name in ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY")} == {"1"}
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"
+
+
+def test_what_is_no_number_is_written_as_null(tmp_path):
+    JsonLogger(tmp_path).log_metrics({"a": float("nan"), "b": 1.0, "epoch": 2}, step=3)
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line, parse_constant=pytest.fail) == {
+        "epoch": 2,
+        "step": 3,
+        "a": None,
+        "b": 1.0,
+    }

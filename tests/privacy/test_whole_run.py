@@ -13,7 +13,7 @@ from . import watched
 
 PROBES = {
     "SensitivityProbe": {"max_samples": 4},
-    "ForaProbe": {"max_samples": 4, "auxiliary_samples": 4, "steps": 2},
+    "ForaProbe": {"client": "supervised", "max_samples": 4, "auxiliary_samples": 4, "steps": 2},
     "MembershipProbe": {"max_samples": 12, "shadows": 2},
     "GradientInversionProbe": {
         "max_samples": 2,

@@ -41,7 +41,7 @@ trainer:
     - class_path: SensitivityProbe
       init_args: {max_samples: 3}
     - class_path: ForaProbe
-      init_args: {max_samples: 3, auxiliary_samples: 6, steps: 2, batch_size: 3}
+      init_args: {client: supervised, max_samples: 3, auxiliary_samples: 6, steps: 2, batch_size: 3}
     - class_path: MembershipProbe
       init_args: {max_samples: 12, shadows: 2, question_types: null}
 """

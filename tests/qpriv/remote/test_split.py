@@ -116,7 +116,7 @@ def test_both_parties_may_die_over_the_promise(
     uninterrupted: Callable[[str], Whole], heard: bool, tmp_path: Path
 ) -> None:
     whole = uninterrupted("split")
-    commits = [number for number, type in enumerate(whole[2]) if type == "commit"]
+    commits = [number for number, each in enumerate(whole[2]) if each == "commit"]
     die_and_come_back("split", tmp_path, commits[1], heard, whole)
 
 
@@ -127,7 +127,7 @@ def test_both_parties_may_die_at_any_message(
     uninterrupted: Callable[[str], Whole], kind: str, heard: bool, tmp_path: Path
 ) -> None:
     whole = uninterrupted(kind)
-    begins = [number for number, type in enumerate(whole[2]) if type == "begin"]
+    begins = [number for number, each in enumerate(whole[2]) if each == "begin"]
     for at in range(begins[1], begins[2]):
         die_and_come_back(kind, tmp_path / str(at), at, heard, whole)
 

@@ -36,7 +36,7 @@ docvqa: $(READY)
 
 # kills, parties that are processes, long commands: about a quarter of an hour
 test-slow: $(READY)
-	$(PYTEST) --dist worksteal -m slow
+	$(PYTEST) --dist worksteal -m slow --timeout 1500 -o faulthandler_timeout=1800
 
 # the report as readers see it, in a headless Chromium; the screenshots stay to be looked at
 test-report: $(READY)

@@ -63,7 +63,14 @@ def test_stage_was_fit(name, here):
     assert saved["model"]["init_args"]["backbone"] == "tiny"
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - STAGES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        # the whole method in one; the others differ by a policy
+        name if name == "vqa_dtp" else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(set(NAMES) - STAGES)
+    ],
+)
 def test_fine_tune_is_fit_tested_and_attacked(name, here):
     config, small = f"--config=tiny/{name}.yaml", [*QUICK, *SMALL["VQAModule"], "--run.wandb=off"]
     probed = (

@@ -53,7 +53,7 @@ def of_run(run, tmp_path, monkeypatch):
     ("command", "left"),
     [
         ("validate", "results.jsonl"),
-        ("test", "results.jsonl"),
+        pytest.param("test", "results.jsonl", marks=pytest.mark.slow),
         ("predict", "predictions.jsonl"),
         ("attack", "results.jsonl"),
     ],

@@ -134,6 +134,7 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.slow
 def test_split_learning_over_grpc_is_the_fit_bit_for_bit(parties, tmp_path):
     run = parties("--model.paradigm=SplitLearning", "--model.paradigm.codec=bf16")
     server = run.serve(rounds=6)

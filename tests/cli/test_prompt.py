@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import yaml
 
 from cli.main import main
@@ -12,6 +13,7 @@ from .conftest import QUICK, SMALL
 PROMPT = "Look:\n<image>\n\tQ:  {question} \n Answer :"
 
 
+@pytest.mark.slow
 def test_training_evaluation_and_attacks_ask_by_the_configured_prompt(
     here, tmp_path, monkeypatch, capsys
 ):

@@ -46,6 +46,7 @@ def lines(run, name):
     return [json.loads(line) for line in (run / name).read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_as_if_nothing_had_happened(here, tmp_path, capsys):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     main([*FIT, f"--trainer.default_root_dir={whole}"])
@@ -102,6 +103,7 @@ def test_a_checkpoint_of_another_class_is_refused(here, capsys):
     assert "it holds a PruningStudent, not a VQAModule" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_predictions_and_attack_of_a_checkpoint(here, tmp_path):
     trained = tmp_path / "trained"
     main([*FIT, *QUICK, f"--trainer.default_root_dir={trained}"])

@@ -105,6 +105,7 @@ def two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
     yield tmp_path
 
 
+@pytest.mark.slow
 def test_two_processes_end_with_the_weights_of_one(two_processes: Path) -> None:
     for paradigm in paradigms():
         one, other = (torch.load(two_processes / f"{paradigm.label}{rank}.pt") for rank in range(2))

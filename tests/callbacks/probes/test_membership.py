@@ -69,7 +69,12 @@ def test_what_cannot_work_is_refused_before_training() -> None:
             marks=pytest.mark.slow,
         ),
         (100, {"epochs": -1, "max_steps": 3}, [[1.5]] * 2),
-        (100, {"epochs": 3, "limit_train_batches": 1}, [[1.5]] * 2),
+        pytest.param(
+            100,
+            {"epochs": 3, "limit_train_batches": 1},
+            [[1.5]] * 2,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_shadow_models_are_trained_as_long_as_the_victim(

@@ -89,7 +89,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     return fit(tmp_path_factory.mktemp("plain"), [])
 
 
-@pytest.mark.parametrize("name", PROBES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "membership" else name
+        for name in PROBES
+    ],
+)
 def test_training_with_a_probe_ends_in_bit_equal_weights(
     name: str, plain: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
@@ -79,6 +80,7 @@ def worker(rank, folder):
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_score_as_one(tmp_path):
     context = multiprocessing.get_context("spawn")
     started = [context.Process(target=worker, args=(rank, str(tmp_path))) for rank in range(2)]

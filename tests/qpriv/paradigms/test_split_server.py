@@ -70,7 +70,7 @@ def centralized() -> Trained:
     return train(Centralized(), STEPS)
 
 
-@pytest.mark.parametrize("cuts", CUTS)
+@pytest.mark.parametrize("cuts", [pytest.param(CUTS[0], marks=pytest.mark.slow), CUTS[1]])
 def test_twenty_steps_of_two_parties_are_those_of_one_trainer_bit_for_bit(
     centralized: Trained, cuts: tuple[int, ...]
 ) -> None:

@@ -39,6 +39,7 @@ def test_llava_sees_through_the_tower_of_clip(prepared):
         assert torch.equal(twin, value)
 
 
+@pytest.mark.slow
 def test_a_stopped_preparation_goes_on_and_ends_the_same(prepared, tmp_path, monkeypatch):
     from qpriv.pretraining import llava_stage
 

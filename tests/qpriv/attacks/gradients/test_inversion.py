@@ -104,6 +104,7 @@ def test_dlg_finds_label_and_image_together() -> None:
     assert float((found.image - image).square().mean()) < 1e-3
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_image() -> None:
     assert torch.equal(attack(2)[0].image, attack(2)[0].image)
 

@@ -16,6 +16,7 @@ from qpriv.datasets.sample import VQASample
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader
 from qpriv.models.batch import VQABatch
 from qpriv.models.features import NOTHING, Needs, VisualFeatures
+from qpriv.models.llava.prepared import PreparedInputs
 from qpriv.models.llava.vision_language import LanguageOutput, VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
 
@@ -81,14 +82,12 @@ def accumulate_gradients(
     """
     tokens = answer_tokens(batch)
     loss, kept = 0.0, 0
-    for part in split(batch, micro_batch_size):
-        features = encode(part, policy.needs)
-        decision = policy.decide(features, part.samples)
-        share = answer_tokens(part) / (tokens if normaliser is None else normaliser)
-        output: LanguageOutput = model(part, features, decision)
+    for part in passes(batch, micro_batch_size):
+        output: LanguageOutput = model(prepared(model, part.batch, policy, encode))
         if observe is not None:
-            observe(output, len(part) / len(batch))
-        part_loss = output.loss * share
+            observe(output, part.share)
+        own = answer_tokens(part.batch)
+        part_loss = output.loss * (own / (tokens if normaliser is None else normaliser))
         backward(part_loss)
         loss += float(part_loss.detach())
         kept += int(output.at(cut).visual_counts.sum())
@@ -187,11 +186,35 @@ def answer_tokens(batch: VQABatch) -> int:
     return int((batch.labels != -100).sum())
 
 
-def split(batch: VQABatch, size: int | None) -> list[VQABatch]:
-    """Return a batch as micro-batches of at most ``size`` samples."""
+@dataclass(frozen=True)
+class Pass:
+    """One forward and backward pass of a step.
+
+    Args:
+        number: Its number in the step, from 0.
+        batch: Its samples.
+        share: Its share of the step's samples.
+    """
+
+    number: int
+    batch: VQABatch
+    share: float
+
+
+def passes(batch: VQABatch, size: int | None) -> list[Pass]:
+    """Return the passes of a step, each of at most ``size`` samples; None is one for all."""
     if size is None or size >= len(batch):
-        return [batch]
-    return [batch[start : start + size] for start in range(0, len(batch), size)]
+        return [Pass(0, batch, 1.0)]
+    parts = [batch[start : start + size] for start in range(0, len(batch), size)]
+    return [Pass(number, part, len(part) / len(batch)) for number, part in enumerate(parts)]
+
+
+def prepared(
+    model: VisionLanguageModel, batch: VQABatch, policy: PruningPolicy, encode: Encode
+) -> PreparedInputs:
+    """Return some samples as their owner hands them to the decoder: encoded, pruned, projected."""
+    features = encode(batch, policy.needs)
+    return model.prepare(batch, features, policy.decide(features, batch.samples))
 
 
 class _Samples(Dataset[VQASample]):

@@ -1,7 +1,7 @@
-"""`Guards`: a defence as each client runs it, and the gradient of a client's own terms."""
+"""`Guards`: a defence as each client runs it."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -10,9 +10,7 @@ from torch import Tensor, nn
 
 from qpriv.errors import CheckpointError
 from qpriv.split import Defence
-from qpriv.split.channel import Open
 
-from .clipping import clip_factor, sum_of_squares
 from .party_adapters import SERVER, client_name
 from .seeding import preserved_random
 
@@ -108,58 +106,3 @@ def export_weights(part: nn.Module, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         # a receiver that all share is written for each of them
         save_file({name: value.clone().contiguous() for name, value in weights.items()}, file)
-
-
-class OwnGradient:
-    """The gradient of the terms that a client owes itself, kept apart from that of the answers.
-
-    No number of the server's scales it: it has a clip of its own, and is added when the gradient
-    of the answers has been clipped.
-
-    Args:
-        parameters: What the client trains.
-        clip: The largest norm.
-    """
-
-    def __init__(self, parameters: Sequence[nn.Parameter], clip: float) -> None:
-        self.parameters, self.clip = parameters, clip
-        self._sums: dict[nn.Parameter, Tensor] = {}
-        self._opened: Open | None = None
-
-    def watch(self, opened: Open) -> None:
-        """Take the terms of an open channel from now on."""
-        self._opened = opened
-
-    def take(self, share: float) -> None:
-        """Take the terms of the pass that has just gone through, before its backward pass.
-
-        Args:
-            share: The pass's share of the client's samples of this step.
-        """
-        assert self._opened is not None
-        self.learn(self._opened.take_terms(), share)
-
-    def learn(self, terms: Sequence[Tensor], share: float) -> None:
-        """Add the gradient of some terms; their graph stays, for the gradient of the answers."""
-        for term in terms:
-            if not term.requires_grad:
-                continue
-            found = torch.autograd.grad(
-                term * share, self.parameters, retain_graph=True, allow_unused=True
-            )
-            for parameter, new in zip(self.parameters, found, strict=True):
-                if new is not None:
-                    known = self._sums.get(parameter)
-                    self._sums[parameter] = new if known is None else known + new
-
-    @torch.no_grad()
-    def add(self, scale: float = 1.0) -> None:
-        """Add what was taken, clipped, to the parameters' gradients.
-
-        Args:
-            scale: By what those are multiplied, where the loss is scaled.
-        """
-        factor = clip_factor(sum_of_squares(self._sums.values()), self.clip) * scale
-        for parameter, own in self._sums.items():
-            own = own * factor
-            parameter.grad = own if parameter.grad is None else parameter.grad + own

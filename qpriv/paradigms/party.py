@@ -9,15 +9,15 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from qpriv.models.llava.forward_pass import Mode
-from qpriv.split import Site, Stages
 from qpriv.split.codecs import Codec, native
+from qpriv.split.ends import Ends
 from qpriv.split.layers import Segment, trained
 from qpriv.split.padding import fill_rows, filled, strip_rows
 from qpriv.transport.errors import TransportError
 from qpriv.transport.message import Message
 
-from .clipping import scale_gradients
-from .guards import Guards, OwnGradient
+from .guards import Guards
+from .own_gradient import OwnGradient, clip_parties
 from .party_adapters import SERVER
 from .recipe import LoraRecipe
 
@@ -47,6 +47,7 @@ class Party:
     ) -> None:
         self.recipe, self.parts = recipe, parts
         self.guards = guards or Guards()
+        self.ends = Ends(self.guards.of(0))
         self.trained = [*trained(*parts), *self.guards.trained(name)]
         self.optimizer: Optimizer = recipe.optimizer(self.trained)
         self.scheduler: LRScheduler = recipe.scheduler(self.optimizer, steps)
@@ -67,16 +68,6 @@ class Party:
         parts = codec.encode(fill_rows(values.detach(), lengths, self.bucket))
         return {f"{kind}/{name}": part for name, part in parts.items()}
 
-    def stages(self, site: Site, mode: Mode) -> Stages:
-        """Return what the parties do at a cut in passes of one kind."""
-        own = self.guards.of(0)
-        return own.stages(site) if own is not None and mode in own.active_in else Stages()
-
-    def crossing_width(self, mode: Mode) -> int:
-        """Return the width of what crosses in passes of one kind."""
-        own = self.guards.of(0)
-        return self.width if own is None else own.crossing_width(self.width, mode)
-
     def read(self, kind: str, message: Message, lengths: Tensor, mode: Mode = "train") -> Tensor:
         """Return activations or gradients ``[sum T_i, w]`` as they arrive at this party.
 
@@ -88,7 +79,7 @@ class Party:
         count = sum(filled(length, self.bucket) for length in lengths.tolist())
         # the codec itself shows what a message of this many tokens looks like
         codec = self.codec or native(self._dtype)
-        sample = codec.encode(torch.zeros(0, self.crossing_width(mode), dtype=self._dtype))
+        sample = codec.encode(torch.zeros(0, self.ends.width(self.width, mode), dtype=self._dtype))
         for name in sample.keys() | parts.keys():
             found, form = parts.get(name), sample.get(name)
             expected = None if form is None else (form.dtype, (count, *form.shape[1:]))
@@ -109,9 +100,7 @@ class Party:
             total: The sum of squares of the gradients of the answers' loss.
             own: The gradient of a client's own terms, which has a clip of its own.
         """
-        scale_gradients(self.trained, total, self.recipe.clip)
-        if own is not None:
-            own.add()
+        clip_parties([self.trained], total, self.recipe.clip, [] if own is None else [own])
         self.optimizer.step()
         self.optimizer.zero_grad()
 

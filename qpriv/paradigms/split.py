@@ -1,16 +1,10 @@
 """Split learning: the decoder is cut, clients own what is before it, the server what follows."""
 
-from typing import Any
-
-from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.split import CodecName
-from qpriv.split.layers import Tail
 
 from .partition import PartitionName
 from .party_adapters import SERVER, ClientAdapters, adapter_parameters, client_name
-from .recipe import LoraRecipe
 from .split_base import Schedule, SplitParadigm
-from .split_server import Server, SplitServer
 
 __all__ = ("SERVER", "SplitLearning", "SplitParadigm", "adapter_parameters", "client_name")
 
@@ -57,14 +51,6 @@ class SplitLearning(SplitParadigm):
         super().__init__(
             cuts, num_clients, client_adapters, codec, bucket, partition, concentration, schedule
         )
-
-    def server(
-        self, model: VisionLanguageModel, recipe: LoraRecipe, steps: int, *, seed: int
-    ) -> Server:
-        """Return the server, with the layers from the cut on, norm and LM head."""
-        tail = Tail(model, self.cuts[0])
-        how: dict[str, Any] = {"codec": self.codec, "bucket": self.bucket, "guards": self.guards}
-        return SplitServer(tail, recipe, steps, seed=seed, **how)
 
     def sees(self, adapter_parameters: int) -> tuple[str, ...]:
         """Return who sees what, a sentence each, once the cut is placed."""

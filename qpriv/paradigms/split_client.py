@@ -17,14 +17,15 @@ from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.split import Direction, RandomKey, Site, StageContext
 from qpriv.split.codecs import Codec
-from qpriv.split.crossing import image_spans
-from qpriv.split.layers import Head, Tail, TokenLayout
+from qpriv.split.layers import Head, Tail
+from qpriv.split.layout import TokenLayout, image_spans
 from qpriv.split.padding import fill_rows
-from qpriv.split.stages import encoded, passed, places_by_sample
+from qpriv.split.stages import places_by_sample
 
-from .centralized import Encode, answer_tokens, split
+from .centralized import Encode, Pass, answer_tokens, passes, prepared
 from .clipping import square_norm
-from .guards import Guards, OwnGradient
+from .guards import Guards
+from .own_gradient import OwnGradient
 from .party_adapters import client_name
 from .recipe import LoraRecipe
 from .split_server import Answers, Message, MessageType, Party, scalar
@@ -117,8 +118,8 @@ class SplitClient(Party):
         """Take one optimiser step together with the server; return the loss."""
         tokens, own = answer_tokens(batch), OwnGradient(self.trained, self.recipe.clip)
         loss = 0.0
-        for number, part in enumerate(split(batch, self.recipe.micro_batch_size)):
-            loss += self._learn(part, tokens, number, own, len(part) / len(batch))
+        for part in passes(batch, self.recipe.micro_batch_size):
+            loss += self._learn(part, tokens, own)
         norm = square_norm(self.trained)
         answer = self.server(Message("step", {"scalar/norm": scalar(norm)}))
         # of both parties: no server can make it less than the client's own
@@ -155,26 +156,22 @@ class SplitClient(Party):
                 found.append(ids)
         return torch.stack(found, 1)
 
-    def _learn(
-        self, batch: VQABatch, tokens: int, number: int, own: OwnGradient, share: float
-    ) -> float:
+    def _learn(self, part: Pass, tokens: int, own: OwnGradient) -> float:
         """Add the gradient of one pass; return its part of the loss.
 
         Args:
-            batch: The samples of the pass.
+            part: The pass.
             tokens: Answer tokens of the whole batch.
-            number: Which pass of the step it is.
             own: Takes the gradient of the defence's term.
-            share: The pass's share of the samples.
         """
-        inputs = self._prepare(batch)
+        inputs = self._prepare(part.batch)
         path = inputs.answered
         # rows that get shorter in the client's own layers cross as they are behind them
         rows, sequences = path.start, path.at(self.cut)
         embedded = self.head.embed(rows.input_ids, list(inputs.kept))
         with self.model.following(path, self.cut):
             hidden = self.head(embedded, rows.attention_mask, rows.position_ids)
-        sent = self._send(hidden, sequences, inputs, "train", number)
+        sent = self._send(hidden, sequences, inputs, "train", part.number)
         message, layout = self._activation(sent), sent.layout
         if self.tail is None:
             labels = layout.pack(sent.sequences.labels).int()
@@ -184,34 +181,26 @@ class SplitClient(Party):
             loss = float(answer.tensors["scalar/loss"])
         else:
             loss, answer = self._finish(self.tail, message, sent, tokens)
-        self._learn_own_term(sent, own, share)
+        term = self.ends.term(sent.rows, sent.context)
+        own.learn([] if term is None else [term], part.share)
         gradient = self.read("gradient", answer, layout.lengths)
-        decode = self.stages(self._exit, "train").decode_gradient
-        gradient = passed((decode,), gradient, sent.context.of("decode_gradient"))
+        gradient = self.ends.decode_gradient(gradient, sent.context)
         sent.rows.backward(gradient)  # type: ignore[no-untyped-call]
         return loss
-
-    def _learn_own_term(self, sent: _Sent, own: OwnGradient, share: float) -> None:
-        defence = self.guards.of(0)
-        if defence is not None and "train" in defence.active_in:
-            term = defence.loss(sent.rows, sent.context)
-            own.learn([] if term is None else [term], share)
 
     def _finish(
         self, tail: Tail, message: Message, sent: _Sent, tokens: int
     ) -> tuple[float, Message]:
         """Compute the loss behind the server's body; return it, and the gradient for the head."""
-        layout, labels = sent.layout, sent.sequences.labels
-        stages, context = self.stages(self._entrance, "train"), self._behind(sent)
+        layout, labels, context = sent.layout, sent.sequences.labels, self._behind(sent)
         leaf = self.read("activation", self.server(message), layout.lengths).requires_grad_()
-        arrived = passed((stages.decode,), leaf, context.of("decode"))
+        arrived = self.ends.decode(leaf, context)
         hidden = tail(layout.unpack(arrived), layout.mask, layout.position_ids)
         share = int((labels != IGNORED).sum()) / tokens
         loss = tail.loss(hidden, labels) * share
         loss.backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
-        encode = stages.encode_gradient
-        gradient = passed((encode,), leaf.grad, context.of("encode_gradient"))
+        gradient = self.ends.encode_gradient(leaf.grad, context)
         return float(loss.detach()), self.server(
             Message("backward", self.write("gradient", gradient, layout.lengths))
         )
@@ -239,8 +228,7 @@ class SplitClient(Party):
             mode=mode,
             key=key,
         ).about(inputs)
-        stages = self.stages(self._exit, mode)
-        rows, context, places = encoded((stages,), layout.pack(hidden), known)
+        rows, context, places = self.ends.encode(layout.pack(hidden), known)
         if places is not None and mode == "train":  # a prompt has no labels to follow
             sequences = sequences.only(places_by_sample(places, layout.lengths, context))
         return _Sent(rows, context, sequences)
@@ -258,8 +246,7 @@ class SplitClient(Party):
             token=number,
             key=before.context.key,
         ).about(inputs)
-        stages = self.stages(self._exit, "generate")
-        rows, context, _ = encoded((stages,), hidden[:, 0], context)
+        rows, context, _ = self.ends.encode(hidden[:, 0], context)
         return _Sent(rows, context, before.sequences)
 
     def _activation(self, sent: _Sent) -> Message:
@@ -273,9 +260,7 @@ class SplitClient(Party):
         return Message(type, tensors, layout.side)
 
     def _prepare(self, batch: VQABatch) -> PreparedInputs:
-        features = self.encode(batch, self.policy.needs)
-        decision = self.policy.decide(features, batch.samples)
-        return self.model.prepare(batch, features, decision)
+        return prepared(self.model, batch, self.policy, self.encode)
 
     def _enter(
         self,
@@ -308,8 +293,7 @@ class SplitClient(Party):
         if self.tail is None:
             return answer.tensors["labels"].long()
         rows = self.read("activation", answer, sent.layout.lengths, "generate")
-        decode = self.stages(self._entrance, "generate").decode
-        rows = passed((decode,), rows, self._behind(sent).of("decode"))
+        rows = self.ends.decode(rows, self._behind(sent))
         hidden = rows[:, None] if sent.context.token else crossing.unpack(rows)
         positions = crossing.position_ids[:, -hidden.shape[1] :]
         return self.tail.next_ids(self.tail(hidden, crossing.mask, positions, cache))

@@ -27,9 +27,9 @@ from qpriv.models.decoder.sequences import IGNORED
 from qpriv.models.llava.forward_pass import Mode
 from qpriv.split import Direction, RandomKey, Site, StageContext
 from qpriv.split.codecs import Codec
-from qpriv.split.layers import Segment, Tail, TokenLayout, unpack_labels
+from qpriv.split.layers import Segment, Tail, unpack_labels
+from qpriv.split.layout import TokenLayout
 from qpriv.split.padding import filled, strip_rows
-from qpriv.split.stages import passed
 from qpriv.transport.errors import TransportError
 from qpriv.transport.message import Answers, Message, MessageType, scalar
 
@@ -161,15 +161,9 @@ class Server(Party, ABC):
         key = RandomKey(self.seed, step, self._passes, self.client)
         return StageContext(site, layout, mode=mode, token=token, key=key)
 
-    def _arrive(self, rows: Tensor, context: StageContext) -> Tensor:
-        """Return what the layers compute with of activations that a client has sent."""
-        stages = self.stages(context.site, context.mode)
-        return passed((stages.decode,), rows, context.of("decode"))
-
     def _leave(self, gradient: Tensor, context: StageContext) -> dict[str, Tensor]:
         """Return what crosses of the gradient of what a client has sent."""
-        stages = self.stages(context.site, context.mode)
-        returned = passed((stages.encode_gradient,), gradient, context.of("encode_gradient"))
+        returned = self.ends.encode_gradient(gradient, context)
         return self.write("gradient", returned, context.layout.lengths)
 
     def _continue(self, message: Message) -> tuple[Tensor, TokenLayout | None]:
@@ -177,7 +171,7 @@ class Server(Party, ABC):
         if "lengths" in message.tensors:
             layout = self._layout(message)
             rows = self.read("activation", message, layout.lengths, "generate")
-            rows = self._arrive(rows, self._context(self._entrance, layout, "generate"))
+            rows = self.ends.decode(rows, self._context(self._entrance, layout, "generate"))
             mask, positions = layout.mask, layout.position_ids
             last = (positions * mask).amax(dim=1)
             self.generation = Generation(self.segment.new_cache(), mask, last)
@@ -193,7 +187,9 @@ class Server(Party, ABC):
         going.token += 1
         single = TokenLayout(going.mask.new_ones(len(going.mask)))
         rows = self.read("activation", message, single.lengths, "generate")
-        rows = self._arrive(rows, self._context(self._entrance, single, "generate", going.token))
+        rows = self.ends.decode(
+            rows, self._context(self._entrance, single, "generate", going.token)
+        )
         going.mask = torch.cat((going.mask, going.mask.new_ones(len(rows), 1)), dim=1)
         going.position = going.position + 1
         positions = going.position[:, None]
@@ -205,25 +201,13 @@ class SplitServer(Server):
 
     segment: Tail
 
-    def __init__(
-        self,
-        tail: Tail,
-        recipe: LoraRecipe,
-        steps: int,
-        codec: Codec | None = None,
-        bucket: int = 1,
-        guards: Guards | None = None,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(tail, recipe, steps, codec, bucket, guards, seed)
-
     def _forward(self, message: Message) -> Message:
         layout = self._layout(message)
         leaf = self.read("activation", message, layout.lengths).requires_grad_()
         labels = self._labels(message, layout)
         share = int((labels != IGNORED).sum()) / _tokens(message)
         context = self._context(self._entrance, layout)
-        arrived = layout.unpack(self._arrive(leaf, context))
+        arrived = layout.unpack(self.ends.decode(leaf, context))
         hidden = self.segment(arrived, layout.mask, layout.position_ids)
         loss = self.segment.loss(hidden, labels) * share
         loss.backward()  # type: ignore[no-untyped-call]
@@ -269,7 +253,7 @@ class BodyServer(Server):
     def _forward(self, message: Message) -> Message:
         layout = self._layout(message)
         leaf = self.read("activation", message, layout.lengths).requires_grad_()
-        arrived = layout.unpack(self._arrive(leaf, self._context(self._entrance, layout)))
+        arrived = layout.unpack(self.ends.decode(leaf, self._context(self._entrance, layout)))
         hidden = self.segment(arrived, layout.mask, layout.position_ids)
         sent = self._send(layout.pack(hidden), self._context(self._exit, layout))
         self._open = layout, leaf, sent
@@ -281,19 +265,18 @@ class BodyServer(Server):
 
     def _send(self, rows: Tensor, context: StageContext) -> Tensor:
         """Return what crosses of the body's activations."""
-        stages = self.stages(context.site, context.mode)
-        return passed((stages.encode,), rows, context.of("encode"))
+        sent, _, places = self.ends.encode(rows, context)
+        if places is not None:
+            raise ValueError("a client alone can withdraw rows, at its own cut")
+        return sent
 
     def _backward(self, message: Message) -> Message:
         if self._open is None:
             raise TransportError("a gradient came for no activation")
         layout, leaf, sent = self._open
-        gradient, context = (
-            self.read("gradient", message, layout.lengths),
-            self._context(self._exit, layout),
-        )
-        decode = self.stages(context.site, context.mode).decode_gradient
-        sent.backward(passed((decode,), gradient, context.of("decode_gradient")))  # type: ignore[no-untyped-call]
+        gradient = self.read("gradient", message, layout.lengths)
+        gradient = self.ends.decode_gradient(gradient, self._context(self._exit, layout))
+        sent.backward(gradient)  # type: ignore[no-untyped-call]
         self._open = None
         assert leaf.grad is not None
         returned = self._leave(leaf.grad, self._context(self._entrance, layout))

@@ -12,28 +12,12 @@ from qpriv.split import Defence, Part, Transcript, stopped
 from qpriv.split.crossing import Arrived
 
 from .base import Run
-from .centralized import StepReport, answer_tokens
-from .guards import OwnGradient
+from .centralized import StepReport, answer_tokens, prepared
+from .own_gradient import OwnGradient
+from .split_step import Lesson, count_pass, own_gradient
 
 if TYPE_CHECKING:
     from .split_base import SplitParadigm
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """What a client has learned in a step, before it is clipped and taken.
-
-    Args:
-        client: The client.
-        report: What it saw.
-        transcript: What has crossed.
-        own: The gradient of its own terms.
-    """
-
-    client: int
-    report: StepReport
-    transcript: Transcript
-    own: OwnGradient
 
 
 @dataclass(frozen=True)
@@ -76,7 +60,7 @@ def learn_joined(
         # what returns of it will be recorded as it returns, in the backward pass of all
         each.transcript.messages += behind.transcript.messages
         behind.transcript.messages = each.transcript.messages
-        split.observe(each.transcript, output)
+        count_pass(split, each.transcript, output)
         own = answer_tokens(each.inputs.batch)
         loss = loss + output.loss * (own / tokens)
         kept = int(output.at(cut).visual_counts.sum())
@@ -88,11 +72,9 @@ def learn_joined(
 
 def _send(split: "SplitParadigm", run: Run, client: int, batch: VQABatch) -> _Sent:
     """Let a client compute up to the cut and send; its own terms are learned."""
-    own, cut = split.own_gradient(run, client), split.cuts[0]
+    own, cut = own_gradient(split, run, client), split.cuts[0]
     with split.opened(run.model, client, gradients=True, terms=True, stop=cut) as opened:
-        features = run.encode(batch, run.policy.needs)
-        decision = run.policy.decide(features, batch.samples)
-        inputs = run.model.prepare(batch, features, decision)
+        inputs = prepared(run.model, batch, run.policy, run.encode)
         with stopped():
             run.model(inputs)
     own.learn(opened.take_terms(), 1.0)

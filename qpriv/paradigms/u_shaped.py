@@ -1,15 +1,9 @@
 """U-shaped split learning: images, questions, labels and answers all stay with the client."""
 
-from typing import Any
-
-from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.split import CodecName
-from qpriv.split.layers import Segment
 
 from .partition import PartitionName
-from .recipe import LoraRecipe
 from .split_base import Schedule, SplitParadigm
-from .split_server import BodyServer, Server
 
 
 class UShapedSplit(SplitParadigm):
@@ -52,14 +46,6 @@ class UShapedSplit(SplitParadigm):
         super().__init__(
             cuts, num_clients, "private", codec, bucket, partition, concentration, schedule
         )
-
-    def server(
-        self, model: VisionLanguageModel, recipe: LoraRecipe, steps: int, *, seed: int
-    ) -> Server:
-        """Return the server, with the layers between the cuts."""
-        body = Segment(model, *self.cuts)
-        how: dict[str, Any] = {"codec": self.codec, "bucket": self.bucket, "guards": self.guards}
-        return BodyServer(body, recipe, steps, seed=seed, **how)
 
     def sees(self, adapter_parameters: int) -> tuple[str, ...]:
         """Return who sees what, a sentence each, once the cuts are placed."""

@@ -16,6 +16,7 @@ from qpriv.models.llava.vision_language import VisionLanguageModel
 from .codecs import Codec, native
 from .crossing import Arrived, Crossing, StoppedAtCut
 from .defence import Defence
+from .ends import Ends
 from .padding import check_bucket, filled
 from .stages import RandomKey, Site, Stages
 from .transcript import Direction, Transcript
@@ -299,8 +300,7 @@ class Channel:
 
     def token_bytes(self, width: int, dtype: torch.dtype) -> int:
         """Return the size of one token that crosses; see `message_bytes`."""
-        own = self.defence
-        crossing = width if own is None else own.crossing_width(width, "train")
+        crossing = Ends(self.defence).width(width, "train")
         return (self.codec or native(dtype)).token_bytes(crossing)
 
     def _require(self, layer: int) -> None:

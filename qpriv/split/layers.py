@@ -7,7 +7,6 @@ whole model bit for bit, in loss and in every gradient.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,80 +14,10 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from qpriv.models.decoder.layer_inputs import layer_inputs
-from qpriv.models.decoder.sequences import IGNORED, Side, TokenSequences, compact_positions
+from qpriv.models.decoder.sequences import IGNORED
 from qpriv.models.llava.vision_language import VisionLanguageModel
 
-
-@dataclass(frozen=True)
-class TokenLayout:
-    """How tokens that crossed without padding are padded again.
-
-    Args:
-        lengths: Real tokens of each sample, ``[B]``.
-        side: Where rows are padded.
-        positions: Positions of the real tokens one after another, ``[sum T_i]``; None where they
-            count 0, 1, 2, ... in every sample.
-
-    >>> layout = TokenLayout(torch.tensor([1, 3]), "left")
-    >>> layout.mask.tolist(), layout.position_ids.tolist()
-    ([[0, 0, 1], [1, 1, 1]], [[0, 0, 0], [0, 1, 2]])
-    >>> layout.unpack(layout.pack(torch.ones(2, 3, 5))).sum(dim=2).tolist()
-    [[0.0, 0.0, 5.0], [5.0, 5.0, 5.0]]
-    """
-
-    lengths: Tensor
-    side: Side = "right"
-    positions: Tensor | None = None
-
-    @classmethod
-    def of(cls, sequences: TokenSequences) -> "TokenLayout":
-        """Return the layout of a model's input."""
-        mask = sequences.attention_mask
-        side: Side = "right" if bool(mask[:, 0].all()) else "left"
-        real, counted = mask.bool(), compact_positions(mask, side)
-        told = sequences.position_ids.expand_as(mask)
-        same = torch.equal(told[real], counted[real])
-        return cls(mask.sum(dim=1), side, None if same else told[real])
-
-    @property
-    def mask(self) -> Tensor:
-        """Return 1 where a padded batch holds a token, ``[B, S]``."""
-        columns = torch.arange(int(self.lengths.max()), device=self.lengths.device)
-        if self.side == "left":
-            columns = columns.flip(0)
-        return (columns < self.lengths[:, None]).long()
-
-    @property
-    def position_ids(self) -> Tensor:
-        """Return the positions for the rotary embedding, ``[B, S]``."""
-        counted = compact_positions(self.mask, self.side)
-        if self.positions is None:
-            return counted
-        return torch.zeros_like(counted).masked_scatter(self.mask.bool(), self.positions)
-
-    def longer(self) -> "TokenLayout":
-        """Return the layout after one more token in every row.
-
-        >>> layout = TokenLayout(torch.tensor([1, 2]), "left", torch.tensor([3, 0, 5])).longer()
-        >>> layout.position_ids.tolist()
-        [[0, 3, 4], [0, 5, 6]]
-        """
-        lengths = self.lengths + 1
-        if self.positions is None:
-            return TokenLayout(lengths, self.side)
-        rows = torch.split(self.positions, self.lengths.tolist())
-        counted = [torch.cat((row, row[-1:] + 1)) for row in rows]
-        return TokenLayout(lengths, self.side, torch.cat(counted))
-
-    def pack(self, padded: Tensor) -> Tensor:
-        """Return the real tokens of ``[B, S, ...]`` one after another, ``[sum T_i, ...]``."""
-        return padded[self.mask.bool()]
-
-    def unpack(self, rows: Tensor, filler: int = 0) -> Tensor:
-        """Return tokens ``[sum T_i, ...]`` as a padded batch ``[B, S, ...]``."""
-        mask = self.mask.bool()
-        padded = rows.new_full((*mask.shape, *rows.shape[1:]), filler)
-        return padded.index_put((mask,), rows)
+from .layout import TokenLayout
 
 
 class Segment(nn.Module):

@@ -18,7 +18,7 @@ from torch import Tensor
 from qpriv.models.llava.forward_pass import Mode
 from qpriv.models.llava.prepared import PreparedInputs
 
-from .layers import TokenLayout
+from .layout import TokenLayout
 from .transcript import Direction, Span
 
 Part = Literal["encode", "decode", "encode_gradient", "decode_gradient"]
@@ -270,50 +270,6 @@ class Stages:
         return any(getattr(self, each.name) is not None for each in fields(self))
 
 
-def encoded(
-    stages: Sequence[Stages], rows: Tensor, context: StageContext
-) -> tuple[Tensor, StageContext, Tensor | None]:
-    """Return what the sender's stages make of activations.
-
-    Args:
-        stages: In the order in which the sender runs them.
-        rows: Real tokens one after another, ``[sum T_i, d]``.
-        context: What the sender knows of them.
-
-    Returns:
-        What crosses, its context, and which of the rows it stands for; None for all of them.
-
-    Raises:
-        ValueError: If a stage returns another number of rows without saying which.
-    """
-    places: Tensor | None = None
-    for each in stages:
-        if each.encode is None:
-            continue
-        made = each.encode(rows, context.of("encode"))
-        if isinstance(made, Remaining):
-            context = context.left(made.places)
-            places = made.places if places is None else places[made.places]
-            made = made.rows
-        rows = _as_many(made, context, "encode")
-    return rows, context, places
-
-
-def passed(
-    stages: Sequence[Stage | None],
-    rows: Tensor,
-    context: StageContext,
-) -> Tensor:
-    """Return what some stages make of rows, none of which they may withdraw."""
-    for stage in stages:
-        if stage is not None:
-            made = stage(rows, context)
-            if isinstance(made, Remaining):
-                raise ValueError(f"only what is sent can be withdrawn, not by {context.part}")
-            rows = _as_many(made, context, context.part)
-    return rows
-
-
 def places_by_sample(places: Tensor, before: Tensor, after: StageContext) -> list[Tensor]:
     """Return for each sample which of its tokens are left.
 
@@ -325,15 +281,6 @@ def places_by_sample(places: Tensor, before: Tensor, after: StageContext) -> lis
     starts = (before.cumsum(dim=0) - before).tolist()
     rows = torch.split(places, after.lengths)
     return [row - start for row, start in zip(rows, starts, strict=True)]
-
-
-def _as_many(rows: Tensor, context: StageContext, part: Part) -> Tensor:
-    expected = sum(context.lengths)
-    if len(rows) != expected:
-        raise ValueError(
-            f"{part} made {len(rows)} rows of {expected}: return `Remaining` to withdraw some"
-        )
-    return rows
 
 
 def _drawn(rows: Tensor, generator: torch.Generator) -> Tensor:

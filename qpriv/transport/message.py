@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qpriv.models.decoder.sequences import Side
-from qpriv.split.layers import TokenLayout
+from qpriv.split.layout import TokenLayout
 
 MessageType = Literal[
     # one step of a split, U-shaped or not

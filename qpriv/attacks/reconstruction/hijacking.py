@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from qpriv.datasets.sample import VQASample
 from qpriv.paradigms.adapter import fresh_adapter
-from qpriv.paradigms.clipping import scale_gradients, square_norm
-from qpriv.paradigms.guards import OwnGradient
+from qpriv.paradigms.centralized import prepared
+from qpriv.paradigms.clipping import square_norm
+from qpriv.paradigms.own_gradient import OwnGradient, clip_parties
 from qpriv.paradigms.seeding import preserved_random
 from qpriv.split import RandomKey, StageContext, Stages, Transcript
 
@@ -160,9 +161,7 @@ class HijackedClient:
     def _step(self, samples: Sequence[VQASample], fake: bool) -> None:
         victim, server = self.victim, self.server
         batch = victim.model.preprocessor(samples).to(victim.model.device)
-        features = victim.encode(batch, victim.policy.needs)
-        decision = victim.policy.decide(features, samples)
-        inputs = victim.model.prepare(batch, features, decision)
+        inputs = prepared(victim.model, batch, victim.policy, victim.encode)
         server.told = inputs.patches(server.cut) if server.attack.knows_positions else None
         self.optimizer.zero_grad()
         hijacked = victim.channel.tapped(server.cut, Stages(encode_gradient=server.hijack))
@@ -179,8 +178,8 @@ class HijackedClient:
         if self.guard is not None:
             self.guard.observe(self._own_gradient(), fake=fake)
         if not fake:
-            scale_gradients(self.trained, square_norm(self.trained), victim.recipe.clip)
-            own.add()
+            total = square_norm(self.trained)
+            clip_parties([self.trained], total, victim.recipe.clip, [own])
             self.optimizer.step()
 
     def _own_gradient(self) -> Tensor:

@@ -17,7 +17,8 @@ from qpriv.datasets.sample import VQASample
 from qpriv.models.decoder.sequences import IGNORED
 from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.models.precision import autocast_dtype
-from qpriv.split.layers import Tail, TokenLayout
+from qpriv.split.layers import Tail
+from qpriv.split.layout import TokenLayout
 
 from ..gradients.report import answer_ids
 from ..observation import Observation

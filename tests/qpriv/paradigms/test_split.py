@@ -159,6 +159,14 @@ def test_handing_over_is_counted_apart_from_the_server() -> None:
     assert up == sum(size for key, size in kinds.items() if key.endswith("/up"))
 
 
+@pytest.mark.parametrize("ask", ["cuts", "channel", "server_layers", "terms"])
+def test_a_split_that_is_not_placed_has_no_cuts_to_work_with(ask: str) -> None:
+    given = {"server_layers": (8,)}.get(ask, ())
+    with pytest.raises(RuntimeError, match=r"UShapedSplit has no cuts yet: call place"):
+        asked = getattr(UShapedSplit(), ask)
+        asked(*given)
+
+
 @pytest.mark.parametrize(
     ("paradigm", "cuts"), [(SplitLearning(), (16,)), (UShapedSplit(), (8, 24))]
 )
@@ -175,6 +183,12 @@ def test_default_cuts_scale_with_depth(paradigm: Paradigm, cuts: tuple[int, ...]
 def test_impossible_cuts_are_refused(paradigm: Paradigm) -> None:
     with pytest.raises(ConfigError, match="from 1 to 7"):
         paradigm.place(8)
+
+
+@pytest.mark.parametrize("cut", [0, 8])
+def test_a_party_that_would_train_nothing_is_told_why(cut: int) -> None:
+    with pytest.raises(ConfigError, match="without a decoder layer has no adapter to train"):
+        SplitLearning(cut=cut).place(8)
 
 
 def test_turns_on_several_processes_are_refused() -> None:

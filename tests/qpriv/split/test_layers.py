@@ -12,7 +12,8 @@ from qpriv.models.decoder.sequences import TokenSequences, image_features
 from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.pruning.decision import PruningDecision
 from qpriv.split import Channel, Kind
-from qpriv.split.layers import Head, Segment, Tail, TokenLayout, unpack_labels
+from qpriv.split.layers import Head, Segment, Tail, unpack_labels
+from qpriv.split.layout import TokenLayout
 from tests.qpriv.split.test_crossing import ragged
 from tests.tiny_models import NUM_LAYERS, padded, random_samples
 

@@ -1,0 +1,269 @@
+"""`SplitParties`: a decoder that is cut, with its owners and their adapters."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from torch import nn
+from torch.optim import Optimizer
+
+from qpriv.errors import ConfigError
+from qpriv.models.llava.vision_language import VisionLanguageModel
+from qpriv.split import Channel, CodecName, Defence, make_codec
+from qpriv.split.layers import Segment, Tail
+from qpriv.split.padding import check_bucket
+
+from .base import Paradigm
+from .guards import Guards
+from .partition import PartitionName
+from .party_adapters import ClientAdapters, PartyAdapters, adapter_parameters
+from .recipe import LoraRecipe
+from .requirements import check_run, check_sizes
+from .split_server import BodyServer, Server, SplitServer
+
+Schedule = Literal["in_turn", "together"]
+"""Whether clients step one after another, or all at once with one step of the server."""
+
+
+class SplitParties(Paradigm):
+    """Who owns which layers and adapters of a decoder that is cut, and on what they agree.
+
+    Every adapter starts as its part of the one draw that centralised training starts from. One
+    optimiser serves all parties: its state belongs to single weights, and weights without a
+    gradient are skipped, so it is one for each client and one for the server.
+    """
+
+    fractions: ClassVar[tuple[float, ...]]
+    """Where the cuts lie by default, as shares of the decoder's depth."""
+
+    exchanges = "layers"
+
+    def __init__(
+        self,
+        cuts: tuple[int, ...] | None,
+        num_clients: int,
+        client_adapters: ClientAdapters,
+        codec: CodecName | None,
+        bucket: int,
+        partition: PartitionName,
+        concentration: float,
+        schedule: Schedule,
+    ) -> None:
+        super().__init__(num_clients, partition, concentration)
+        check_bucket(bucket)
+        if schedule == "together" and num_clients > 1 and client_adapters != "private":
+            raise ConfigError(
+                "clients that step together cannot hand one adapter over",
+                where="--model.paradigm.client_adapters",
+                remedy="choose private",
+            )
+        self.schedule: Schedule = schedule
+        self.client_adapters: ClientAdapters = client_adapters
+        self._parties = PartyAdapters(num_clients, self.private)
+        self.codec = make_codec(codec) if codec else None
+        self.bucket = bucket
+        self._given = cuts
+        self._cuts: tuple[int, ...] | None = None
+        self._seed = 0
+
+    def place(self, num_layers: int) -> tuple[int, ...]:
+        """Return the cuts in a decoder of some depth.
+
+        Raises:
+            ConfigError: If a party would be left without a decoder layer, and so without an
+                adapter: it would train nothing, and no gradient would come back to it.
+        """
+        cuts = self._given or tuple(round(share * num_layers) for share in self.fractions)
+        bounds = (0, *cuts, num_layers)
+        if len(cuts) != len(self.fractions) or list(bounds) != sorted(set(bounds)):
+            # the projector is frozen: whoever holds no layer has nothing to train
+            bare = list(bounds) == sorted(bounds) and len(cuts) == len(self.fractions)
+            why = ": a party without a decoder layer has no adapter to train" if bare else ""
+            raise ConfigError(
+                f"cuts are {list(cuts)}{why}",
+                where=f"--model.paradigm {type(self).__name__}",
+                remedy=f"give {len(self.fractions)}, rising, from 1 to {num_layers - 1}",
+            )
+        self._cuts = cuts
+        return cuts
+
+    @property
+    def name(self) -> str:
+        """Return the label, with the schedule where clients do not take turns."""
+        return self.label if self.schedule == "in_turn" else f"{self.label}(together)"
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """Return where `place` has put the cuts.
+
+        Raises:
+            RuntimeError: If it has not been called: shares of a depth are no cuts yet.
+        """
+        if self._cuts is None:
+            raise RuntimeError(f"{type(self).__name__} has no cuts yet: call place(num_layers)")
+        return self._cuts
+
+    def channel(self, cuts: Sequence[int] = (), client: int = 0) -> Channel:
+        """Return what crosses between the parties, once the cuts are placed.
+
+        Args:
+            cuts: Not read: the cuts are the paradigm's own.
+            client: The client, where each has weights of its own.
+        """
+        return Channel(
+            self.cuts,
+            codec=self.codec,
+            bucket=self.bucket,
+            defence=self.guards.of(client),
+            labels_cross=self.labels_cross,
+            paradigm=self.name,
+        )
+
+    def defend(self, defence: Defence) -> None:
+        """Let the parties do at their cuts what a defence says; called when cuts are placed."""
+        check_run(
+            defence,
+            type(self).__name__,
+            clients=self.num_clients,
+            together=self.schedule == "together",
+            labels_cross=self.labels_cross,
+            trained=self.cuts[:1] != (0,),
+        )
+        self.guards = Guards(defence)
+
+    def check_passes(self, batch_size: int, micro_batch_size: int | None) -> None:
+        """Check the sizes of batches against what the defence needs."""
+        if (defence := self.guards.of(0)) is not None:
+            check_sizes(defence, batch_size / self.num_clients, micro_batch_size)
+
+    def server(
+        self, model: VisionLanguageModel, recipe: LoraRecipe, steps: int, *, seed: int
+    ) -> Server:
+        """Return the server as a party of its own, with its layers of the model.
+
+        Where labels cross it has norm and LM head too.
+
+        Args:
+            model: The whole model, with the server's adapter.
+            recipe: How adapters are trained.
+            steps: Optimiser steps of the whole run.
+            seed: Seed of the run.
+        """
+        given = recipe, steps, self.codec, self.bucket, self.guards, seed
+        if self.labels_cross:
+            return SplitServer(Tail(model, *self.cuts), *given)
+        return BodyServer(Segment(model, *self.cuts), *given)
+
+    def sees(self, adapter_parameters: int) -> tuple[str, ...]:
+        """Return who sees what, a sentence each, once the cuts are placed."""
+        return (
+            f"{self.num_clients} client(s) keep the images. The server sees, token by token, what "
+            f"enters layer {self.cuts[0]}: one vector for every kept patch and for every token of "
+            "prompt and answer; and how many tokens there are.",
+            "It can invert the vectors (FORA, supervised inversion), steer the client by its "
+            "gradients (FSHA), and tell members from non-members.",
+            "A dropped patch has no vector of its own; what earlier layers have mixed of it into "
+            "kept ones may still be there.",
+        )
+
+    def terms(self) -> dict[str, object]:
+        """Return what parties must agree on: cuts, and what is done to what crosses them."""
+        return {
+            "cuts": self.cuts,
+            "codec": self.codec.name if self.codec else "as computed",
+            "bucket": self.bucket,
+            "defence": self.channel().defence_label,
+        }
+
+    def check_divisible(self) -> None:
+        """Check that the parties can be processes of their own.
+
+        Raises:
+            ConfigError: If clients step together, or hand one adapter over.
+        """
+        if self.schedule == "together":
+            raise ConfigError(
+                "parties of their own take turns: clients that step together do so in one process",
+                where="--model.paradigm.schedule",
+                remedy="choose in_turn",
+            )
+        if self.num_clients > 1 and not self.private:
+            raise ConfigError(
+                "an adapter that is handed over would pass through the server",
+                where="--model.paradigm.client_adapters",
+                remedy="choose private",
+            )
+
+    def schedule_steps(self, rounds: int, asked: int | None) -> int:
+        """Return how many optimiser steps the schedule spans: one a round.
+
+        Raises:
+            ConfigError: If another number is asked for.
+        """
+        if asked not in (None, rounds):
+            raise ConfigError(
+                f"steps is {asked}, rounds is {rounds}",
+                where="--steps",
+                remedy="leave it out: in a split every client takes one step a round",
+            )
+        return rounds
+
+    @property
+    def private(self) -> bool:
+        """Return whether every client has an adapter of its own."""
+        return self.client_adapters == "private"
+
+    def check_processes(self, count: int) -> None:
+        """Refuse more than one process.
+
+        Raises:
+            ConfigError: If there are several: the clients take turns.
+        """
+        if count > 1:
+            raise ConfigError(
+                f"{type(self).__name__} on {count} processes",
+                where="--trainer.devices",
+                remedy="use one: its clients take turns against one server",
+            )
+
+    def server_layers(self, num_layers: int) -> range:
+        """Return the decoder layers that the server owns."""
+        first, *behind = self.cuts
+        return range(first, behind[0] if behind else num_layers)
+
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of all adapters, the server's first."""
+        return self._parties.names()
+
+    def adapter_of(self, client: int) -> str:
+        """Return the name of the adapter that a client trains."""
+        return self._parties.of(client)
+
+    def add_adapters(self, model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> None:
+        """Add the adapters of the server and of the clients; all come from one random draw."""
+        self.place(model.num_layers)
+        super().add_adapters(model, recipe, seed)
+        self._parties.divide(model, recipe, seed, self.server_layers(model.num_layers))
+        self._seed = seed
+        copies = self.num_clients if self.private else 1
+        self.guards.build(model.hidden_size, copies, seed, model.device)
+
+    def activate(self, model: VisionLanguageModel, client: int) -> None:
+        """Activate the adapters of one client and of the server."""
+        self._parties.activate(model, client)
+
+    def become(self, model: VisionLanguageModel, client: int | None) -> None:
+        """Keep only the server's adapter, plus this client's if given.
+
+        Args:
+            model: The model of a process that plays one party.
+            client: The client; None for the server.
+        """
+        self._parties.keep(model, client)
+
+    def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
+        """Return AdamW with a group of parameters for each party."""
+        return self._parties.optimizer(recipe, lambda name: self.trained(model, name))
+
+    def trained(self, model: VisionLanguageModel, name: str) -> list[nn.Parameter]:
+        """Return what the owner of an adapter trains: the adapter, and its side of the defence."""
+        return [*adapter_parameters(model, name), *self.guards.trained(name)]

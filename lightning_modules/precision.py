@@ -1,5 +1,7 @@
 """The trainer's precision: what a module can be trained in, and how losses are scaled."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import lightning as L
@@ -73,14 +75,22 @@ class TrainerScaling:
         """Add the gradient of a loss to the weights."""
         self._module.manual_backward(loss)
 
-    def step(self, optimizer: Optimizer, *, gradients: bool = True) -> None:
+    def step(self, optimizer: Optimizer, values: Sequence[Tensor] | None = None) -> None:
         """Take a step; a scaler would look for gradients where there are none."""
-        scaler = getattr(self._plugin, "scaler", None)
-        if gradients or scaler is None:
+        if values is None:
             optimizer.step()
+            return
+        with self._unscaled():
+            optimizer.step(values=values)  # type: ignore[call-overload]
+
+    @contextmanager
+    def _unscaled(self) -> Iterator[None]:
+        scaler = getattr(self._plugin, "scaler", None)
+        if scaler is None:
+            yield
             return
         self._plugin.scaler = None
         try:
-            optimizer.step()
+            yield
         finally:
             self._plugin.scaler = scaler

@@ -244,7 +244,7 @@ class VQAModule(EvaluatedVQA):
 
     def training_step(self, batch: VQABatch, batch_idx: int) -> Tensor | None:
         """Let the parties learn from one batch; return its loss, where one of them knows it."""
-        if missing := self.paradigm.missing:
+        if missing := self.paradigm.untrained_batches():
             loader = cast(ResumableLoader[Any], self.trainer.train_dataloader)
             drawn = loader.batches(batch_idx - missing, batch_idx)
             self.paradigm.resume([part.to(self.device) for part in drawn])

@@ -88,9 +88,6 @@ class Paradigm(ABC):
     metrics: dict[str, float]
     """Metrics of the last step, by name."""
 
-    missing: int
-    """Batches drawn but not yet trained on when the checkpoint was saved."""
-
     def __init__(
         self,
         num_clients: int = 1,
@@ -109,7 +106,6 @@ class Paradigm(ABC):
         self.guards = Guards()
         """What defends the clients where something is cut."""
         self.metrics = {}
-        self.missing = 0
 
     @property
     def name(self) -> str:
@@ -273,8 +269,12 @@ class Paradigm(ABC):
         """Restore what `state` returned."""
         self.traffic.load(state["traffic"])
 
+    def untrained_batches(self) -> int:
+        """Return how many batches had been drawn, but not trained on, when the run stopped."""
+        return 0
+
     def resume(self, batches: Sequence[VQABatch]) -> None:
-        """Take the ``missing`` batches: drawn, but not yet trained on, when the run stopped."""
+        """Take those `untrained_batches`, read again."""
 
     def take_traffic(self) -> Traffic:
         """Return the traffic since the last call, and reset the count."""

@@ -25,13 +25,19 @@ class FedAvg(Optimizer):
 
     def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float) -> None:
         super().__init__(parameters, {"lr": learning_rate})
-        self.mean: Sequence[Tensor] = ()
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Overwrite the weights by the mean of the round."""
+    def step(  # type: ignore[override]
+        self, closure: Callable[[], float] | None = None, *, values: Sequence[Tensor]
+    ) -> float | None:
+        """Overwrite the weights.
+
+        Args:
+            closure: Called before, as by any optimiser.
+            values: The mean of the round, in the order of the weights.
+        """
         loss = None if closure is None else closure()
-        overwrite(self.param_groups[0]["params"], self.mean)
+        overwrite(self.param_groups[0]["params"], values)
         return loss
 
 

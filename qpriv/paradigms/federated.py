@@ -79,6 +79,7 @@ class Federated(Paradigm):
         self.local_optimizer: LocalOptimizer = local_optimizer
         self.round = 0
         self._pending: list[VQABatch] = []
+        self._untrained = 0
 
     def supposed_cuts(self, num_layers: int) -> tuple[int, ...]:
         """Return none: what crosses are adapters."""
@@ -115,8 +116,7 @@ class Federated(Paradigm):
 
     def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
         """Return the server's optimiser."""
-        self._server = FedAvg(trained(model), recipe.learning_rate)
-        return self._server
+        return FedAvg(trained(model), recipe.learning_rate)
 
     def step(
         self,
@@ -133,8 +133,7 @@ class Federated(Paradigm):
             return None
         batches, self._pending = self._pending, []
         outcome = self.train_round(run, batches, coming_rates(scheduler, len(batches)))
-        self._server.mean = list(outcome.mean.values())
-        run.scaling.step(optimizer, gradients=False)
+        run.scaling.step(optimizer, values=list(outcome.mean.values()))
         for _ in batches:
             scheduler.step()
         self.round += 1
@@ -176,10 +175,15 @@ class Federated(Paradigm):
         transcript = round_transcript(start, adapters, counts, store)
         return RoundOutcome(mean, reports, counts, error, transcript)
 
-    def clients_of_round(self, seed: int) -> list[int]:
-        """Return the clients that take part in the coming round, in order."""
+    def clients_of_round(self, seed: int, number: int | None = None) -> list[int]:
+        """Return the clients that take part in a round, in order.
+
+        Args:
+            seed: Seed of the run.
+            number: The round, from 0; None is the coming one.
+        """
         count = max(1, round(self.participation * self.num_clients))
-        drawn = np.random.default_rng((seed, self.round)).permutation(self.num_clients)
+        drawn = np.random.default_rng((seed, self._numbered(number))).permutation(self.num_clients)
         return sorted(drawn[:count].tolist())
 
     def state(self) -> dict[str, Any]:
@@ -187,20 +191,29 @@ class Federated(Paradigm):
 
         Batches that are still to be read again count: a run may be saved before it has done so.
         """
-        pending = len(self._pending) + self.missing
+        pending = len(self._pending) + self._untrained
         return {**super().state(), "round": self.round, "pending": pending}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `state` returned; the batches of an open round are read again."""
         super().load_state(state)
-        self.round, self.missing = state["round"], state["pending"]
+        self.round, self._untrained = state["round"], state["pending"]
+
+    def untrained_batches(self) -> int:
+        """Return how many batches of the open round a run that goes on must read again."""
+        return self._untrained
 
     def resume(self, batches: Sequence[VQABatch]) -> None:
         """Take the batches of the open round that were drawn before the run was stopped."""
-        self._pending, self.missing = list(batches), 0
+        self._pending, self._untrained = list(batches), 0
 
     def train_client(
-        self, run: Run, client: int, batches: Sequence[VQABatch | None], rates: Sequence[float]
+        self,
+        run: Run,
+        client: int,
+        batches: Sequence[VQABatch | None],
+        rates: Sequence[float],
+        number: int | None = None,
     ) -> StepReport | None:
         """Train the model's adapter as one client does in a round.
 
@@ -209,6 +222,7 @@ class Federated(Paradigm):
             client: The client.
             batches: Its own rows of every local step's batch; None where it has none.
             rates: The learning rate of each local step.
+            number: The round, from 0; None is the coming one.
 
         Returns:
             What it saw; None if none of the rows was its own.
@@ -219,14 +233,14 @@ class Federated(Paradigm):
             optimizer = SGD(parameters, lr=run.recipe.learning_rate)
         scaling = scaling_for(run.model.device, CAUTIOUS)
         reports = []
-        for number, (own, rate) in enumerate(zip(batches, rates, strict=True)):
+        for place, (own, rate) in enumerate(zip(batches, rates, strict=True)):
             if own is None:
                 continue
             optimizer.param_groups[0]["lr"] = rate
             optimizer.zero_grad()
             with preserved_random():
                 # a client's dropout must not depend on the process that it runs on
-                seed_step(run.seed, self.round, number, client)
+                seed_step(run.seed, self._numbered(number), place, client)
                 reports.append(
                     accumulate_gradients(
                         run.model,
@@ -243,6 +257,9 @@ class Federated(Paradigm):
             scaling.step(optimizer)
         optimizer.zero_grad()
         return merge_reports(reports) if reports else None
+
+    def _numbered(self, number: int | None) -> int:
+        return self.round if number is None else number
 
     def averaged(
         self, start: dict[str, Tensor], adapters: list[dict[str, Tensor]], counts: list[int]

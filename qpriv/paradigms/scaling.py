@@ -1,5 +1,6 @@
 """Loss scaling: in float16 small gradients vanish, unless the loss is multiplied before."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -28,12 +29,13 @@ class Scaling(Protocol):
         """Add the scaled gradient of a loss to the weights."""
         ...
 
-    def step(self, optimizer: Optimizer, *, gradients: bool = True) -> None:
+    def step(self, optimizer: Optimizer, values: Sequence[Tensor] | None = None) -> None:
         """Take a step by the gradients without the factor.
 
         Args:
             optimizer: Takes the step; not where a gradient has overflowed.
-            gradients: Whether it steps by gradients at all.
+            values: What a `FedAvg` overwrites the weights by: it looks at no gradient. None for
+                any other optimiser.
         """
         ...
 
@@ -59,10 +61,10 @@ class OwnScaling:
         """Add the scaled gradient of a loss to the weights."""
         torch.autograd.backward(self._scaler.scale(loss))
 
-    def step(self, optimizer: Optimizer, *, gradients: bool = True) -> None:
+    def step(self, optimizer: Optimizer, values: Sequence[Tensor] | None = None) -> None:
         """Take a step by the gradients without the factor, unless one has overflowed."""
-        if not gradients:
-            optimizer.step()
+        if values is not None:
+            optimizer.step(values=values)  # type: ignore[call-overload]
             return
         self._scaler.step(optimizer)
         self._scaler.update()

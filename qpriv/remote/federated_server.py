@@ -68,8 +68,7 @@ class RemoteFederatedServer(RemoteServer):
         return Message("train", named, round=self.round)
 
     def _clients(self) -> list[int]:
-        self.paradigm.round = self.round
-        return self.paradigm.clients_of_round(self.seed)
+        return self.paradigm.clients_of_round(self.seed, self.round)
 
     def _receive(self, client: int, message: Message) -> Message:
         if message.round != self.round or client in self._received or client not in self._clients():

@@ -54,10 +54,9 @@ class LocalClient:
         """
         load_weights(self.run.model, adapter)
         recipe, work = self.run.recipe, self.work(number)
-        self.paradigm.round = number
         rates = [
             recipe.learning_rate * rate(work.first + place, steps, recipe.schedule, recipe.warmup)
             for place in range(len(work.batches))
         ]
-        report = self.paradigm.train_client(self.run, self.number, work.batches, rates)
+        report = self.paradigm.train_client(self.run, self.number, work.batches, rates, number)
         return named_weights(self.run.model), report

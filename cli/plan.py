@@ -15,6 +15,7 @@ import callbacks  # noqa: F401
 import datamodules  # noqa: F401
 import lightning_modules
 import qpriv.pruning.baselines  # noqa: F401
+from qpriv.defences import Defence, NoDefence
 from qpriv.errors import ConfigError
 from qpriv.models.registry import resolve_backbone
 from qpriv.paradigms import Centralized, Paradigm
@@ -101,14 +102,24 @@ def planned(config: Namespace) -> Plan:
         batch_size=config.data.init_args.batch_size,
         micro_batch_size=model.micro_batch_size,
         text_tokens=int(config.text_tokens),  # a subclass of int, which JSON does not know
+        defence=_defence(model.defence),
     )
 
 
 def _paradigm(given: Namespace | None) -> Paradigm:
     if given is None:
         return Centralized()
-    made: Paradigm = _class(given.class_path)(**_settings(given))
+    made: Paradigm = _made(given)
     return made
+
+
+def _defence(given: Namespace | None) -> Defence | None:
+    made: Defence | None = None if given is None else _made(given)
+    return None if isinstance(made, NoDefence) else made
+
+
+def _made(given: Namespace) -> Any:  # noqa: ANN401
+    return _class(given.class_path)(**_settings(given))
 
 
 def _settings(given: Namespace | None) -> Mapping[str, Any]:

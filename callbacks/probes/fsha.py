@@ -215,7 +215,7 @@ class FshaProbe(Probe):
     def _right(self, visit: Visit, tasks: Sequence[VQASample]) -> NDArray[np.float64]:
         """Return whether the model, with the adapter that is active, prefers the gold answers."""
         victim = visit.victim
-        access = QueryAccess(victim.model, victim.policy, encode=victim.encode, seed=visit.seed)
+        access = QueryAccess.of(victim, seed=visit.seed)
         return access.score(tasks).correct
 
     def _named(self, result: Result, attack: Fsha, cut: int, origin: str, rate: float) -> Result:

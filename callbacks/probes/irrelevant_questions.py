@@ -111,7 +111,7 @@ class IrrelevantQuestionProbe(Probe):
         if not samples:
             raise ConfigError("no target images", remedy="check the data module")
         victim = visit.victim
-        access = QueryAccess(victim.model, victim.policy, encode=victim.encode, seed=visit.seed)
+        access = QueryAccess.of(victim, seed=visit.seed)
         # the same questions at every epoch, so that only the model has changed
         questions = irrelevant(kind, samples, self._phrases, self.seed)
         asked = ask(access, questions, self.max_new_tokens)

@@ -252,9 +252,7 @@ class MembershipProbe(Probe):
         self, visit: Visit, candidates: Candidates, shadows: Sequence[Shadow], query: QueryPolicy
     ) -> ShadowSignals:
         victim = visit.victim
-        access = QueryAccess(
-            victim.model, victim.policy, query, encode=victim.encode, seed=visit.seed
-        )
+        access = QueryAccess.of(victim, query, seed=visit.seed)
         asked = [*candidates.members, *candidates.nonmembers]
         return ShadowSignals(
             access.score(asked),

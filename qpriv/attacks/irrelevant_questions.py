@@ -241,7 +241,8 @@ def ask(access: QueryAccess, samples: Sequence[VQASample], max_new_tokens: int =
         batch = access.model.preprocessor(part).to(access.model.device)
         features = access.encode(batch, access.policy.needs)
         decision = access.policy.decide(features, part)
-        answers += access.model.answer(batch, features, decision, max_new_tokens)
+        with access.asking():
+            answers += access.model.answer(batch, features, decision, max_new_tokens)
         access.count += len(part)
         kept.append(decision.mask)
         if decision.sensitivity is not None:

@@ -1,6 +1,7 @@
 """`QueryAccess`: what an attacker learns by asking, through a named pruning policy."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -16,8 +17,10 @@ from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.decision import PruningDecision
 from qpriv.pruning.label import PolicyLabel
 from qpriv.pruning.policy import NoPruning, PruningPolicy
+from qpriv.split import Channel, RandomKey
 
 from .observation import batches
+from .victim import Victim
 
 QueryPolicy = Literal["same", "off", "resampled"]
 """Which tokens the attacker's query keeps: the victim's own mask, all of them, or a random mask of
@@ -60,6 +63,8 @@ class QueryAccess:
         encode: The frozen encoders or a cache of them.
         seed: Seed of the masks that are drawn anew.
         batch_size: Questions asked at once.
+        channel: What the model's answers cross; None asks the model as a whole.
+        key: What a defence's random numbers depend on.
     """
 
     def __init__(
@@ -71,11 +76,44 @@ class QueryAccess:
         encode: Encode | None = None,
         seed: int = 0,
         batch_size: int = 64,
+        channel: Channel | None = None,
+        key: RandomKey | None = None,
     ) -> None:
         self.model, self.encode = model, encode or model.encode
+        self.channel = None if channel is None or channel.hypothetical else channel
+        self.key = key
         self.policy = through(policy, query_policy, seed)
         self.batch_size = batch_size
         self.count = 0
+
+    @classmethod
+    def of(cls, victim: Victim, query_policy: QueryPolicy = "same", *, seed: int = 0) -> Self:
+        """Return access to a victim, whose answers cross its channel as they do in use.
+
+        A defence acts, and a codec rounds, as where the run itself is evaluated.
+
+        Args:
+            victim: The victim.
+            query_policy: Which tokens a query keeps.
+            seed: Seed of the masks that are drawn anew.
+        """
+        return cls(
+            victim.model,
+            victim.policy,
+            query_policy,
+            encode=victim.encode,
+            seed=seed,
+            channel=victim.channel,
+            key=RandomKey(victim.seed),
+        )
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Let the model's answers cross the channel meanwhile."""
+        with ExitStack() as stack:
+            if self.channel is not None and self.channel.layers:
+                stack.enter_context(self.channel.open(self.model, key=self.key))
+            yield
 
     @torch.no_grad()
     def score(self, samples: Sequence[VQASample]) -> Replies:
@@ -85,7 +123,8 @@ class QueryAccess:
             batch = self.model.preprocessor(part).to(self.model.device)
             features = self.encode(batch, self.policy.needs)
             decision = self.policy.decide(features, part)
-            scores = self.model.answer_log_probs(batch, features, decision)
+            with self.asking():
+                scores = self.model.answer_log_probs(batch, features, decision)
             columns.append(
                 [
                     scores.log_prob,
@@ -107,7 +146,8 @@ class QueryAccess:
             batch = self.model.preprocessor(part).to(self.model.device)
             features = self.encode(batch, self.policy.needs)
             decision = self.policy.decide(features, part)
-            texts += self.model.answer(batch, features, decision, max_new_tokens)
+            with self.asking():
+                texts += self.model.answer(batch, features, decision, max_new_tokens)
             self.count += len(part)
         return texts
 

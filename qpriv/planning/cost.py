@@ -35,6 +35,7 @@ class Placement:
         cuts: First layers behind a cut.
         codec: How activations and gradients are written for the wire.
         bucket: Messages are filled to a multiple of so many tokens a sample.
+        width: Numbers of a token that crosses, which a defence may change; None is the decoder's.
     """
 
     served: range
@@ -42,6 +43,7 @@ class Placement:
     cuts: tuple[int, ...]
     codec: Codec
     bucket: int = 1
+    width: int | None = None
 
     def layers(self, party: Party, total: int) -> int:
         """Return the number of decoder layers of a party."""
@@ -106,8 +108,9 @@ def pass_cost(
     tokens = kept + text_tokens
     # as many activations cross at each cut, and as many gradients return
     filled = -(-tokens // placement.bucket) * placement.bucket
-    message = filled * placement.codec.token_bytes(sizes.hidden)
     width = sizes.hidden
+    crossing_width = width if placement.width is None else placement.width
+    message = filled * placement.codec.token_bytes(crossing_width)
     projector = 2.0 * kept * (sizes.patch_width * width + width**2)
     head = 2.0 * sizes.vocabulary * width  # of the one position that is read
     layer = layer_flops(sizes, tokens)

@@ -13,7 +13,9 @@ from qpriv.models.registry import Backbone
 from qpriv.paradigms import Paradigm
 from qpriv.paradigms.optimizers import Algorithm
 from qpriv.pruning.budget import default_k_min, kept_count
+from qpriv.split import Defence
 from qpriv.split.codecs import native
+from qpriv.split.ends import Ends
 
 from .architecture import Architecture, read_architecture
 from .cost import Party, PassCost, Placement, memory_bytes, pass_cost
@@ -41,6 +43,7 @@ class Plan:
         memory: Bytes by party and by what fills them, at the most patches.
         round_bytes: Bytes of an adapter that crosses each way in a federated round; 0 elsewhere.
         threats: The threat model in words.
+        defence: Name of what the parties do to what crosses, or ``none``.
     """
 
     backbone: Backbone
@@ -56,12 +59,14 @@ class Plan:
     memory: dict[str, dict[str, float]]
     round_bytes: int
     threats: tuple[str, ...]
+    defence: str = "none"
 
     def __str__(self) -> str:
         """Return the plan as text for a terminal."""
         sizes, predictor = self.sizes, sum(self.sizes.predictor.values())
+        defended = "" if self.defence == "none" else f", defence {self.defence}"
         lines = [
-            f"{self.backbone.llava}, {self.paradigm}, policy {self.policy}",
+            f"{self.backbone.llava}, {self.paradigm}, policy {self.policy}{defended}",
             "",
             "parameters",
             f"  frozen     {sizes.frozen:>14,}  of which vision tower {sizes.vision.parameters:,}, "
@@ -131,6 +136,7 @@ def make_plan(
     batch_size: int = 128,
     micro_batch_size: int | None = None,
     text_tokens: int = 64,
+    defence: Defence | None = None,
 ) -> Plan:
     """Return the forecast of one fine-tune; no weights are read.
 
@@ -148,13 +154,16 @@ def make_plan(
         batch_size: Samples of an optimiser step.
         micro_batch_size: Samples that are computed at a time; the whole batch where None.
         text_tokens: Tokens of prompt and answer to reckon with.
+        defence: What the parties do to what crosses. Of one that withdraws tokens, the bytes are
+            those of all that come to the cut.
 
     Raises:
-        ConfigError: If ratio, floor or cuts cannot be.
+        ConfigError: If ratio, floor or cuts cannot be, or the paradigm has no place for the
+            defence.
         ModelError: If a configuration cannot be read.
     """
     sizes = read_architecture(backbone)
-    placement = _placement(paradigm, cuts, sizes, dtype)
+    placement = _placement(paradigm, cuts, sizes, dtype, defence)
     floor = default_k_min(sizes.patches) if k_min is None else k_min
     ratios = RATIOS if ratio is None else (0.0, ratio)
     kept = sorted({kept_count(each, sizes.patches, floor) for each in ratios}, reverse=True)
@@ -190,14 +199,21 @@ def make_plan(
         },
         round_bytes=4 * paradigm.round_numbers(adapter),
         threats=threat_model(paradigm, adapter),
+        defence="none" if defence is None else defence.label,
     )
 
 
 def _placement(
-    paradigm: Paradigm, cuts: tuple[int, ...] | None, sizes: Architecture, dtype: DType
+    paradigm: Paradigm,
+    cuts: tuple[int, ...] | None,
+    sizes: Architecture,
+    dtype: DType,
+    defence: Defence | None,
 ) -> Placement:
     """Return who owns which layers; a model that one party owns is whole, its cuts imagined."""
     placed, supposed = paradigm.place(sizes.layers), paradigm.supposed_cuts(sizes.layers)
+    if defence is not None:
+        paradigm.defend(defence)
     if not placed and supposed:
         placed = cuts or supposed
     if beyond := [cut for cut in placed if not 0 <= cut < sizes.layers]:
@@ -212,4 +228,5 @@ def _placement(
         placed,
         paradigm.codec or native(DTYPES[dtype]),
         paradigm.bucket,
+        Ends(defence).width(sizes.hidden, "train"),
     )

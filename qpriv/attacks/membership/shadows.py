@@ -82,7 +82,7 @@ def train_shadow(
     """
     asked_as = distinct(victim.policy, query_policies)
     accesses = {
-        policy: QueryAccess(victim.model, victim.policy, policy, encode=victim.encode, seed=seed)
+        policy: QueryAccess.of(victim, policy, seed=seed)
         for policy in dict.fromkeys(asked_as.values())
     }
     chosen = [population[row] for row in trained_on]

@@ -5,6 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlavaForConditionalGeneration
 
+from qpriv.errors import ConfigError
 from qpriv.models.llava.adapted import AdaptedLlava
 from qpriv.models.registry import Backbone, resolve_backbone
 from qpriv.paradigms import Centralized, Federated, SplitLearning, UShapedSplit
@@ -13,6 +14,7 @@ from qpriv.planning.architecture import count, known_llava
 from qpriv.planning.cost import Placement, layer_flops, layer_train_flops
 from qpriv.split import Direction
 from qpriv.split.codecs import native
+from tests.qpriv.defences.toys import Narrow
 from tests.qpriv.paradigms.runs import BATCH, RECIPE, begin, train
 from tests.tiny_models import random_backbone, random_model, random_samples
 
@@ -201,3 +203,17 @@ def test_activations_are_about_what_is_kept_for_the_backward_pass(small, dtype):
     assert outputs.requires_grad
     forecast = small.layers * activation_bytes(small, tokens, 4, dtype)
     assert sum(kept.values()) == pytest.approx(forecast, rel=0.25)
+
+
+def test_bytes_are_those_of_what_a_defence_lets_cross(seven):
+    """16 numbers a token in place of 4096, in the codec's form; operations are as before."""
+    plain, narrow = (
+        make_plan(SEVEN, SplitLearning(codec="int8"), defence=defence)
+        for defence in (None, Narrow(16))
+    )
+    assert (plain.costs[0].up, narrow.costs[0].up) == (640 * 4100, 640 * 20)
+    assert plain.costs[0].train_flops == narrow.costs[0].train_flops
+    assert (plain.defence, narrow.defence) == ("none", "narrow(16,1)")
+    assert ", defence narrow(16,1)" in str(narrow) and "defence" not in str(plain).splitlines()[0]
+    with pytest.raises(ConfigError, match="has no cut at which narrow"):
+        make_plan(SEVEN, Centralized(), defence=Narrow(16))

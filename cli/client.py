@@ -132,13 +132,13 @@ class _Party:
         terms = terms_of(backbone, paradigm, module.recipe, module.seed)
         settings: dict[str, Any] = {"patience": cli.given("patience"), "on_round": self._on_round}
         module.model.train()
+        self._run = Run(module.model, module.policy, module.encode, module.recipe, module.seed)
         self.remote_client: RemoteClient
         if paradigm.exchanges == "adapters":
-            run = Run(module.model, module.policy, module.encode, module.recipe, module.seed)
             own = cast(Federated, paradigm)
             work = partial(self._work, own)
             self.remote_client = RemoteFederatedClient(
-                connect, terms, self.data.number, run, own, work, **settings
+                connect, terms, self.data.number, self._run, own, work, **settings
             )
             return
         self.remote_client = RemoteSplitClient(
@@ -164,23 +164,8 @@ class _Party:
             export_weights(defence.sender, self.out / "defence.safetensors")
 
     def _build(self, paradigm: SplitParadigm, server: Answers, steps: int) -> SplitClient:
-        model = self.module.model
-        paradigm.become(model, self.data.number)
-        recipe, policy, encode = self.module.recipe, self.module.policy, self.module.encode
-        return SplitClient(
-            model,
-            paradigm.cuts,
-            server,
-            policy,
-            encode,
-            recipe,
-            steps,
-            paradigm.codec,
-            paradigm.bucket,
-            paradigm.guards.alone(self.data.number),
-            self.data.number,
-            self.secret,
-        )
+        paradigm.become(self._run.model, self.data.number)
+        return paradigm.client(self._run, self.data.number, server, steps, secret=self.secret)
 
     def _rows(self, step: int) -> VQABatch | None:
         rows = self.data.rows(step)

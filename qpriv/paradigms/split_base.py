@@ -18,14 +18,15 @@ from .centralized import StepReport, answer_tokens
 from .own_gradient import OwnGradient
 from .partition import PartitionName
 from .party_adapters import ClientAdapters, client_name
-from .split_parties import Schedule, SplitParties
+from .split_apart import SplitApart
+from .split_parties import Schedule
 from .split_step import Lesson, count_hand_over, learn, take_step
 from .together import learn_joined
 
 __all__ = ("Schedule", "SplitParadigm")
 
 
-class SplitParadigm(SplitParties):
+class SplitParadigm(SplitApart):
     """What split and U-shaped split learning have in common, as one process trains it.
 
     Clients train one after another against the shared server, or step together with it. In one

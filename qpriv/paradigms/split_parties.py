@@ -9,7 +9,6 @@ from torch.optim import Optimizer
 from qpriv.errors import ConfigError
 from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.split import Channel, CodecName, Defence, make_codec
-from qpriv.split.layers import Segment, Tail
 from qpriv.split.padding import check_bucket
 
 from .base import Paradigm
@@ -18,7 +17,6 @@ from .partition import PartitionName
 from .party_adapters import ClientAdapters, PartyAdapters, adapter_parameters
 from .recipe import LoraRecipe
 from .requirements import check_run, check_sizes
-from .split_server import BodyServer, Server, SplitServer
 
 Schedule = Literal["in_turn", "together"]
 """Whether clients step one after another, or all at once with one step of the server."""
@@ -34,8 +32,6 @@ class SplitParties(Paradigm):
 
     fractions: ClassVar[tuple[float, ...]]
     """Where the cuts lie by default, as shares of the decoder's depth."""
-
-    exchanges = "layers"
 
     def __init__(
         self,
@@ -135,24 +131,6 @@ class SplitParties(Paradigm):
         if (defence := self.guards.of(0)) is not None:
             check_sizes(defence, batch_size / self.num_clients, micro_batch_size)
 
-    def server(
-        self, model: VisionLanguageModel, recipe: LoraRecipe, steps: int, *, seed: int
-    ) -> Server:
-        """Return the server as a party of its own, with its layers of the model.
-
-        Where labels cross it has norm and LM head too.
-
-        Args:
-            model: The whole model, with the server's adapter.
-            recipe: How adapters are trained.
-            steps: Optimiser steps of the whole run.
-            seed: Seed of the run.
-        """
-        given = recipe, steps, self.codec, self.bucket, self.guards, seed
-        if self.labels_cross:
-            return SplitServer(Tail(model, *self.cuts), *given)
-        return BodyServer(Segment(model, *self.cuts), *given)
-
     def sees(self, adapter_parameters: int) -> tuple[str, ...]:
         """Return who sees what, a sentence each, once the cuts are placed."""
         return (
@@ -164,48 +142,6 @@ class SplitParties(Paradigm):
             "A dropped patch has no vector of its own; what earlier layers have mixed of it into "
             "kept ones may still be there.",
         )
-
-    def terms(self) -> dict[str, object]:
-        """Return what parties must agree on: cuts, and what is done to what crosses them."""
-        return {
-            "cuts": self.cuts,
-            "codec": self.codec.name if self.codec else "as computed",
-            "bucket": self.bucket,
-            "defence": self.channel().defence_label,
-        }
-
-    def check_divisible(self) -> None:
-        """Check that the parties can be processes of their own.
-
-        Raises:
-            ConfigError: If clients step together, or hand one adapter over.
-        """
-        if self.schedule == "together":
-            raise ConfigError(
-                "parties of their own take turns: clients that step together do so in one process",
-                where="--model.paradigm.schedule",
-                remedy="choose in_turn",
-            )
-        if self.num_clients > 1 and not self.private:
-            raise ConfigError(
-                "an adapter that is handed over would pass through the server",
-                where="--model.paradigm.client_adapters",
-                remedy="choose private",
-            )
-
-    def schedule_steps(self, rounds: int, asked: int | None) -> int:
-        """Return how many optimiser steps the schedule spans: one a round.
-
-        Raises:
-            ConfigError: If another number is asked for.
-        """
-        if asked not in (None, rounds):
-            raise ConfigError(
-                f"steps is {asked}, rounds is {rounds}",
-                where="--steps",
-                remedy="leave it out: in a split every client takes one step a round",
-            )
-        return rounds
 
     @property
     def private(self) -> bool:
@@ -250,15 +186,6 @@ class SplitParties(Paradigm):
     def activate(self, model: VisionLanguageModel, client: int) -> None:
         """Activate the adapters of one client and of the server."""
         self._parties.activate(model, client)
-
-    def become(self, model: VisionLanguageModel, client: int | None) -> None:
-        """Keep only the server's adapter, plus this client's if given.
-
-        Args:
-            model: The model of a process that plays one party.
-            client: The client; None for the server.
-        """
-        self._parties.keep(model, client)
 
     def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
         """Return AdamW with a group of parameters for each party."""

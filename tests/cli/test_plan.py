@@ -54,3 +54,26 @@ def test_a_released_model_is_planned_by_its_name_alone(capsys):
     assert [cost["kept"] for cost in plan["costs"]] == [576, 288]
     assert plan["costs"][1]["up"] + plan["costs"][1]["down"] == 11 * 2**20
     assert set(plan["memory"]) == {"client", "server"}
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["SplitLearning", "GaussianNoise"], "defence noise(0.1)"),
+        (["SplitLearning", "NoDefence"], "split"),
+        (["Centralized", "NoDefence"], "centralized"),
+    ],
+)
+def test_a_plan_names_the_defence_that_a_run_would_have(words, shown, capsys):
+    paradigm, defence = words
+    given = [f"--model.paradigm={paradigm}", f"--model.defence={defence}"]
+    main(["plan", "--config=tiny/vqa.yaml", *given])
+    first = capsys.readouterr().out.splitlines()[0]
+    assert shown in first and ("defence" in first) == (defence != "NoDefence")
+
+
+def test_a_plan_refuses_a_defence_where_nothing_is_cut(capsys):
+    given = ["--model.paradigm=Centralized", "--model.defence=GaussianNoise"]
+    with pytest.raises(SystemExit):
+        main(["plan", "--config=tiny/vqa.yaml", *given])
+    assert "has no cut at which noise(0.1) could act" in capsys.readouterr().err

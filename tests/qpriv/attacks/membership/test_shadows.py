@@ -13,6 +13,7 @@ from qpriv.paradigms.centralized import Encode, fine_tune
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.baselines import RandomPruning
 from qpriv.pruning.policy import NoPruning, PruningPolicy
+from qpriv.split import Channel
 from tests.tiny_models import random_model, random_samples
 
 QUERIES: tuple[QueryPolicy, ...] = ("same", "off", "resampled")
@@ -22,7 +23,7 @@ QUERIES: tuple[QueryPolicy, ...] = ("same", "off", "resampled")
 class Attacked:
     model: VisionLanguageModel
     policy: PruningPolicy
-    cuts: tuple[int, ...] = (4,)
+    channel: Channel = field(default_factory=lambda: Channel.supposed((4,)))
     recipe: LoraRecipe = field(
         default_factory=lambda: LoraRecipe(rank=4, learning_rate=1e-2, batch_size=8, epochs=2)
     )

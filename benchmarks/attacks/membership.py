@@ -1,7 +1,7 @@
 """Shadow models, LiRA and RMIA against plain loops."""
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from qpriv.paradigms.centralized import Encode, fine_tune
 from qpriv.paradigms.recipe import LoraRecipe
 from qpriv.pruning.baselines import RandomPruning
 from qpriv.pruning.policy import NoPruning, PruningPolicy
+from qpriv.split import Channel
 
 Floats = NDArray[np.float64]
 QUERIES: tuple[QueryPolicy, ...] = ("same", "off", "resampled")
@@ -35,7 +36,7 @@ class Shared:
     policy: PruningPolicy
     encode: Encode
     recipe: LoraRecipe
-    cuts: tuple[int, ...] = (4,)
+    channel: Channel = field(default_factory=lambda: Channel.supposed((4,)))
     seed: int = 0
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_modules.refusals import refuse_sharding
 from qpriv.errors import ConfigError
 
 _REQUIREMENT = re.compile(
@@ -21,6 +22,7 @@ def refuse_given(given: Mapping[str, Any], command: str) -> None:
     Raises:
         ConfigError: If there is one.
     """
+    refuse_sharding(given["strategy"])
     _refuse_forked(given["strategy"], command)
     if given["barebones"]:
         raise ConfigError(

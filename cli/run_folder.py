@@ -98,10 +98,17 @@ def open_run(
     _check_agreement(options, folder)
     run = _choose(options, command, options.name or name, folder, ckpt_path)
     check_room(run.folder)
-    if run.folder.is_dir():  # a new one is taken when it is made, by `SaveRunConfig`
+    # the first of a run's processes holds it for all; a new one when it is made (`SaveRunConfig`)
+    if run.folder.is_dir() and _is_first():
         lock_dir(run.folder)
     os.environ[_HANDED_OVER] = json.dumps([str(run.folder), run.ckpt_path, run.resumed])
     return run
+
+
+def _is_first() -> bool:
+    """Return whether this is the first of the processes that a launcher or people start for a run."""
+    numbers = ("RANK", "SLURM_PROCID", "NODE_RANK", "GROUP_RANK", "LOCAL_RANK")
+    return all(os.environ.get(name, "0") == "0" for name in numbers)
 
 
 def _read_run(handed_over: str) -> Run:

@@ -152,7 +152,7 @@ class SplitDataModule(L.LightningDataModule, ABC, Generic[T]):
         )
 
     def _sampler(self, split: Split, *, shuffle: bool) -> EpochSampler:
-        rank, world_size = 0, 1
+        rank, world_size, module = 0, 1, None
         if self.trainer is not None:
             rank, world_size = self.trainer.global_rank, self.trainer.world_size
             module = self.trainer.lightning_module
@@ -165,6 +165,7 @@ class SplitDataModule(L.LightningDataModule, ABC, Generic[T]):
             shuffle=shuffle,
             rank=rank,
             world_size=world_size,
+            even=getattr(module, "is_sharded", False),
         )
 
     def _collate(self) -> Callable[[Sequence[T]], Any]:

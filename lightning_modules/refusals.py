@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
     WeightAveraging,
 )
+from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 
 from qpriv.errors import ConfigError
 
@@ -66,6 +67,7 @@ def refuse(trainer: L.Trainer, module: L.LightningModule) -> None:
     Raises:
         ConfigError: If it is asked for something of that kind; names the setting that does it.
     """
+    refuse_sharding(trainer.strategy)
     if trainer.state.fn != "fit":
         return
     if not module.automatic_optimization:
@@ -81,6 +83,26 @@ def refuse(trainer: L.Trainer, module: L.LightningModule) -> None:
     listed: list[L.Callback] = getattr(trainer, "callbacks")
     for callback in listed:
         _refuse_callback(callback, module)
+
+
+def refuse_sharding(strategy: object) -> None:
+    """Refuse a strategy that divides all weights among processes, whatever a module trains.
+
+    Args:
+        strategy: A trainer's, or its name.
+
+    Raises:
+        ConfigError: If it is one.
+    """
+    name = strategy if isinstance(strategy, str) else type(strategy).__name__
+    kinds = FSDPStrategy | ModelParallelStrategy | DeepSpeedStrategy
+    begins = ("fsdp", "deepspeed", "modelparallel")
+    if isinstance(strategy, kinds) or name.rpartition(".")[2].lower().startswith(begins):
+        raise ConfigError(
+            f"{name} divides what is trained as well, which checkpoints hold whole",
+            where="--trainer.strategy",
+            remedy="use ddp; VQAModule divides a decoder by --model.shard true (scale/fsdp.yaml)",
+        )
 
 
 def _refuse_steps(trainer: L.Trainer, module: L.LightningModule) -> None:

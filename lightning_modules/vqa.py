@@ -46,6 +46,7 @@ from .backbone_dims import (
 from .base import base_fingerprint, members
 from .evaluation import EvaluatedVQA
 from .precision import TrainerScaling, check_precision, weights_under
+from .sharding import check_shards, divide
 
 _PARADIGM = "qpriv_paradigm"
 _PLANNED = "qpriv_planned_passes"
@@ -67,6 +68,8 @@ class VQAModule(EvaluatedVQA):
             converts them, so that it goes with float32 or with its own type alone.
         quantization: bitsandbytes format of the decoder's frozen projections; the vision tower
             and the projector stay whole.
+        shard: Divide the decoder's frozen weights among the processes of ``ddp``; adapters stay
+            whole on each. One process keeps all of it.
         policy: What is kept of the image; null keeps everything.
         paradigm: Who owns which layers and data; null is one trainer that owns all.
         defence: What the parties do to what crosses between them; null is nothing.
@@ -100,6 +103,7 @@ class VQAModule(EvaluatedVQA):
         prompt: str = DEFAULT_PROMPT,
         dtype: DType = "float32",
         quantization: Quantization = "none",
+        shard: bool = False,
         policy: PruningPolicy | None = None,
         paradigm: Paradigm | None = None,
         defence: Defence | None = None,
@@ -147,6 +151,7 @@ class VQAModule(EvaluatedVQA):
         self._feature_cache = feature_cache
         self._weights_in: DType = dtype
         self._quantization: Quantization = quantization
+        self._shard = shard
         self._passes: float | None = None
         shape = read_shape(backbone)
         self.policy: PruningPolicy = policy or NoPruning()
@@ -169,13 +174,16 @@ class VQAModule(EvaluatedVQA):
 
         Raises:
             ConfigError: If the paradigm cannot use so many processes, or so little data, the
-                optimiser cannot work on this device, or the precision contradicts ``dtype``.
+                optimiser cannot work on this device, the precision contradicts ``dtype``, or the
+                decoder cannot be divided among processes.
         """
         loaded = DTYPES[self._weights_in]
         check_precision(self.trainer, loaded)
         check_split(self.policy, self.channel, weights_under(self.trainer, loaded))
         check_device(self._recipe.algorithm, self.trainer.strategy.root_device)
         self.paradigm.check_processes(self.trainer.world_size)
+        if self.is_sharded:
+            check_shards(self.paradigm, self.policy, self._quantization)
         if stage == "fit":
             batch_size = self._of_data("batch_size", self._recipe.batch_size)
             self.paradigm.check_passes(batch_size, self._recipe.micro_batch_size)
@@ -196,7 +204,14 @@ class VQAModule(EvaluatedVQA):
         self._frozen = base_fingerprint(self.model)
         cache = self._feature_cache
         self.paradigm.add_adapters(self.model, self._recipe, self.seed)
+        if self.is_sharded:
+            divide(self, self.model)
         self._encode: Encode = FeatureCache(self.model, Path(cache)) if cache else self.model.encode
+
+    @property
+    def is_sharded(self) -> bool:
+        """Return whether processes share the decoder, so that none has a whole model."""
+        return self._shard and self._trainer is not None and self.trainer.world_size > 1
 
     @property
     def encode(self) -> Encode:

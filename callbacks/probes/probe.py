@@ -201,8 +201,9 @@ class Probe(L.Callback, ABC):
         """Find the settings that distinguish this probe from others of its class.
 
         Raises:
-            ConfigError: If nothing does.
+            ConfigError: If nothing does, or weights are divided among processes.
         """
+        require_whole(trainer, pl_module)
         # the trainer sets `callbacks` through a connector, which its annotations do not show
         listed: list[L.Callback] = getattr(trainer, "callbacks")
         probes = [each for each in listed if isinstance(each, Probe)]
@@ -219,7 +220,6 @@ class Probe(L.Callback, ABC):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse what cannot work before any long work."""
-        require_whole(trainer)
         self.require(pl_module, _datamodule(trainer))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

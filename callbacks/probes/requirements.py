@@ -65,12 +65,18 @@ def _require(given: object, protocol: type, says: str, remedy: str) -> None:
         )
 
 
-def require_whole(trainer: L.Trainer) -> None:
+def require_whole(trainer: L.Trainer, module: L.LightningModule) -> None:
     """Refuse to attack where no process holds a whole model.
 
     Raises:
-        ConfigError: If the strategy shards the weights.
+        ConfigError: If the module or the strategy divides the weights among processes.
     """
+    if getattr(module, "is_sharded", False):
+        raise ConfigError(
+            "a decoder divided among processes gives none a whole model to attack",
+            where="--model.shard",
+            remedy="train without probes, then attack the checkpoint by one process",
+        )
     if isinstance(trainer.strategy, FSDPStrategy | ModelParallelStrategy | DeepSpeedStrategy):
         raise ConfigError(
             f"{type(trainer.strategy).__name__} gives no process a whole model to attack",

@@ -25,10 +25,14 @@ class EpochSampler(DistributedSampler[int]):
         shuffle: Permute in every epoch; else the order of the data set.
         rank: This process.
         world_size: Number of processes.
+        even: In order, begin again at the end until every rank has equally many samples; for
+            processes that must take equally many steps. Who measures counts each sample once.
 
     >>> sampler = EpochSampler(range(5), seed=1, shuffle=False, rank=1, world_size=2)
     >>> list(sampler), len(sampler)
     ([1, 3], 2)
+    >>> list(EpochSampler(range(5), shuffle=False, rank=1, world_size=2, even=True))
+    [1, 3, 0]
     """
 
     def __init__(
@@ -39,9 +43,10 @@ class EpochSampler(DistributedSampler[int]):
         shuffle: bool = True,
         rank: int = 0,
         world_size: int = 1,
+        even: bool = False,
     ) -> None:
         super().__init__(cast(Dataset[int], dataset), world_size, rank, shuffle, seed)
-        self.size = len(dataset)
+        self.size, self.even = len(dataset), even
         self.start = 0
         """Samples of this rank that are skipped: how far the epoch had come before a resume."""
 
@@ -55,7 +60,7 @@ class EpochSampler(DistributedSampler[int]):
 
     def order(self) -> list[int]:
         """Return this rank's sample numbers of the whole epoch."""
-        indices = np.arange(self.size)
+        indices = np.arange(self._usable) % self.size
         if self.shuffle:
             indices = np.random.default_rng((self.seed, self.epoch)).permutation(self.size)
         order: list[int] = indices[self.rank : self._usable : self.num_replicas].tolist()
@@ -63,7 +68,9 @@ class EpochSampler(DistributedSampler[int]):
 
     @property
     def _usable(self) -> int:
-        return self.size - self.size % self.num_replicas if self.shuffle else self.size
+        if self.shuffle:
+            return self.size - self.size % self.num_replicas
+        return self.size + -self.size % self.num_replicas if self.even else self.size
 
 
 class ResumableLoader(DataLoader[T]):

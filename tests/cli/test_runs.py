@@ -199,6 +199,19 @@ def test_processes_that_were_started_apart_need_a_named_folder(launcher, tmp_pat
     assert open_run(options, "fit", "vqa", str(tmp_path / "run"), None).folder.name == "run"
 
 
+@pytest.mark.parametrize("number", ["NODE_RANK", "RANK", "SLURM_PROCID", "LOCAL_RANK"])
+def test_the_first_process_holds_the_folder_for_those_started_apart(number, tmp_path, monkeypatch):
+    options = RunOptions(root=str(tmp_path))
+    (tmp_path / "config.yaml").touch()
+    monkeypatch.delenv("_QPRIV_RUN_FOLDER", raising=False)
+    with held_by_another(tmp_path):
+        monkeypatch.setenv(number, "0")
+        with pytest.raises(ConfigError, match="is at work in this folder"):
+            open_run(options, "fit", "vqa", str(tmp_path), "last")
+        monkeypatch.setenv(number, "1")
+        assert open_run(options, "fit", "vqa", str(tmp_path), "last").folder == tmp_path
+
+
 def test_a_folder_that_cannot_be_made_is_told_before_any_work(tmp_path):
     (tmp_path / "runs").touch()  # a file, which stops even the superuser
     with pytest.raises(ConfigError, match="cannot write there"):

@@ -38,6 +38,7 @@ from .loading import (
 from .prepared import PreparedInputs
 from .preprocessing import DEFAULT_PROMPT, Preprocessor
 from .quantization import Quantization
+from .sharding import is_sharded
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,8 @@ class VisionLanguageModel(EncodingLlava):
                 do_sample=False,
                 eos_token_id=self.preprocessor.tokenizer.eos_token_id,
                 pad_token_id=self.preprocessor.pad_token,
+                # a process whose answers have ended goes on until those of all have
+                synced_gpus=is_sharded(self),
             )
         new = ids[:, prompt.width :]
         texts = self.preprocessor.tokenizer.batch_decode(new, skip_special_tokens=True)

@@ -43,7 +43,11 @@ _CALLBACKS: Table = {
     ),
     ModelPruning: (
         "it renames weights, and checkpoints go by their names",
-        "prune visual tokens by --model.policy",
+        "leave it out; VQAModule prunes visual tokens by --model.policy",
+    ),
+    StochasticWeightAveraging: (
+        "it copies the module before weights load, and would average none",
+        "leave it out",
     ),
     WeightAveraging: (
         "checkpoints would hold the frozen weights as well, and could not be gone on with",
@@ -53,10 +57,6 @@ _CALLBACKS: Table = {
 """What cannot be done to modules of the suite: why not, and a remedy."""
 _STEPPING: Table = {
     GradientAccumulationScheduler: ("the module takes its steps itself", _ACCUMULATION),
-    StochasticWeightAveraging: (
-        "its schedule does not reach a module that takes its steps itself",
-        "leave it out",
-    ),
 }
 """What cannot be done to a module that steps by itself."""
 

@@ -14,8 +14,9 @@ class TimedCheckpoint(L.Callback):
 
     `ResumableLoader` and `StepSeed` let a run go on from there as if it had never stopped; with a
     loader that does not know its position nothing is saved. It is saved when the next batch is
-    about to begin: when a batch ends, its figures are not logged yet. Where an epoch ends,
-    checkpoints are saved anyway.
+    about to begin: when a batch ends, its figures are not logged yet. Gradients are in no
+    checkpoint, so that nothing is saved between batches that are accumulated to one step. Where an
+    epoch ends, checkpoints are saved anyway.
 
     Args:
         path: The run's ``last.ckpt``.
@@ -37,6 +38,8 @@ class TimedCheckpoint(L.Callback):
         """Save if it is time; the first process's clock is everyone's."""
         loader = trainer.train_dataloader
         if batch_idx == 0 or not isinstance(loader, ResumableLoader):
+            return
+        if batch_idx % trainer.accumulate_grad_batches:
             return
         due = time.monotonic() - self._saved >= 60 * self.minutes
         if trainer.strategy.broadcast(due):

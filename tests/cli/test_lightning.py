@@ -6,12 +6,16 @@ from pathlib import Path
 
 import lightning as L
 import pytest
-from lightning.pytorch.callbacks import LearningRateFinder
+from lightning.pytorch.callbacks import LearningRateFinder, StochasticWeightAveraging
 from lightning.pytorch.tuner import Tuner
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from cli.main import main
 from datamodules import FaceScenes
-from lightning_modules import VQAModule
+from datamodules.fake_documents import FakeDocuments
+from lightning_modules import SensitivityTeacher, VQAModule
+from lightning_modules.document_vqa import DocumentVQAModule
+from qpriv.errors import ConfigError
 from qpriv.models.llava.vision_language import VisionLanguageModel
 
 from .conftest import QUICK, SMALL
@@ -69,6 +73,39 @@ def test_what_would_do_nothing_is_refused_before_weights_load(option, here, caps
     assert leaving.value.code == 2
     assert REFUSED[option] in error and len(error.splitlines()) == 1
     assert not (here / "run").exists()
+
+
+@pytest.mark.parametrize("module", [DocumentVQAModule, SensitivityTeacher])
+def test_modules_that_step_by_lightning_refuse_what_would_average_no_weights(module, tmp_path):
+    with pytest.raises(ConfigError, match="StochasticWeightAveraging: it copies the module before"):
+        fit_documents(module(), tmp_path, callbacks=[StochasticWeightAveraging(0.1)])
+
+
+def test_modules_that_step_by_lightning_accumulate_and_clip(tmp_path):
+    seen: list[float] = []
+
+    def note(optimizer, *_):
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        seen.append(max(float(each.abs().max()) for each in grads if each is not None))
+
+    handle = register_optimizer_step_post_hook(note)
+    clip = {"gradient_clip_val": 1e-4, "gradient_clip_algorithm": "value"}
+    trainer = fit_documents(DocumentVQAModule(seed=3), tmp_path, accumulate_grad_batches=2, **clip)
+    handle.remove()
+    batches = len(trainer.train_dataloader)
+    assert batches == 3 and trainer.global_step == 2
+    assert seen == pytest.approx([1e-4] * 2)
+
+
+def fit_documents(module, folder, **settings):
+    trainer = L.Trainer(
+        accelerator="cpu", max_epochs=1, limit_val_batches=0, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=folder, **settings,
+    )  # fmt: skip
+    data = FakeDocuments(num_base=4, num_canaries={1: 2}, num_eval=2, batch_size=2)
+    trainer.fit(module, datamodule=data)
+    return trainer
 
 
 @pytest.mark.slow

@@ -87,3 +87,13 @@ def test_a_run_goes_on_from_any_batch(deaths, interval, tmp_path):
     assert steps + resumed.steps == whole.steps
     assert validations + resumed.validations == whole.validations
     assert torch.equal(resumed.weight, whole.weight)
+
+
+def test_a_run_that_accumulates_gradients_goes_on_from_a_whole_step(tmp_path):
+    whole, dying, resumed = Walk(), Walk(), Walk()
+    fit(whole, tmp_path / "whole", accumulate_grad_batches=2)
+    with pytest.raises(ZeroDivisionError):
+        fit(dying, tmp_path / "dying", Death(8), accumulate_grad_batches=2)
+    fit(resumed, tmp_path / "dying", accumulate_grad_batches=2)
+    assert resumed.steps == whole.steps[6:]
+    assert torch.equal(resumed.weight, whole.weight)

@@ -15,9 +15,9 @@ from .base import VQADataset
 from .files import DataFile
 from .groups import Groups
 from .image_index import ImageIndex
-from .json_stream import iter_records
 from .parquet import ParquetImage, content_id, iter_rows, mirror_files
 from .reading import draw, has_gold, infer_answer_type, once
+from .records import iter_records
 from .report import DataReport, OnBadRow
 from .sample import AnswerType, ImageSource, VQASample
 from .tree import FileTree
@@ -176,7 +176,8 @@ class CocoVQA(VQADataset):
         report.files += (file.name,)
         by_id = {str(row.question.question_id): row for row in rows}
         bad = _BadAnnotations(report)
-        for _, annotation in iter_records(file, _Annotation, array="annotations", refused=bad.add):
+        found = iter_records(file, _Annotation, array="annotations", report=report, refused=bad.add)
+        for _, annotation in found:
             row = by_id.get(str(annotation.question_id))
             if row is not None and row.annotation is not None:
                 report.repaired["second annotation of a question, not read"] += 1

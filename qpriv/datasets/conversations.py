@@ -8,8 +8,8 @@ import msgspec
 
 from .base import IMAGE_MARK, VQADataset
 from .groups import Groups
-from .json_stream import iter_records
 from .reading import draw, has_gold, infer_answer_type, named_apart, parse_answer_type
+from .records import iter_records
 from .report import DataReport, OnBadRow
 from .sample import VQASample
 from .tree import FileTree
@@ -37,7 +37,8 @@ class Conversations(VQADataset):
     A record is ``{"id", "image", "conversations": [{"from": "human", "value": "<image> ..."},
     {"from": "gpt", "value": "..."}, ...]}``; LLaVA-Med adds ``answer_type``. A pair is a turn of a
     person and the turn of the model that follows it; every other turn is a row that is dropped
-    with the reason. ``image`` may be a list of one.
+    with the reason. ``image`` may be a list of one. The file may also be JSON Lines or a table, see
+    `qpriv.datasets.records`.
 
     Args:
         root: Folder or archive with the files and, anywhere below it, the images.
@@ -82,7 +83,8 @@ def _pairs(
     file = tree.require(name, remedy=f"give the file this name, or name it by --data.{split}_file")
     report.files += (file.name,)
     images = tree.images(parts=None)
-    for index, record in iter_records(file, groups.extended(_Record), report=report):
+    kind, needed = groups.extended(_Record), ("image", "conversations")
+    for index, record in iter_records(file, kind, needed=needed, report=report):
         pairs, alone = _paired(record.conversations or record.conversatons or [])
         image, reason = _only_image(record)
         rows = len(pairs) + alone.total()
@@ -100,7 +102,7 @@ def _pairs(
         picture = images.find(image, where)
         for number, (question, answer) in enumerate(pairs):
             if has_gold(answer, report):
-                kind, group = record.answer_type, groups.of(record, where)
+                group = groups.of(record, where)
                 yield (
                     group or picture.id,
                     VQASample(
@@ -113,8 +115,8 @@ def _pairs(
                         question=question.replace(IMAGE_MARK, "").strip(),
                         answer=answer.strip(),
                         answers=(answer.strip(),),
-                        answer_type=parse_answer_type(kind, answer, report)
-                        if kind
+                        answer_type=parse_answer_type(record.answer_type, answer, report)
+                        if record.answer_type
                         else infer_answer_type(answer),
                     ),
                 )

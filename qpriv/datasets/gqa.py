@@ -10,9 +10,9 @@ import msgspec
 from .base import VQADataset
 from .files import DataFile, size_of
 from .groups import Groups
-from .json_stream import iter_records
 from .parquet import ParquetImage, iter_rows, mirror_files
 from .reading import draw, has_gold, infer_answer_type, once
+from .records import iter_records
 from .report import DataReport, OnBadRow
 from .sample import AnswerType, ImageSource, VQASample
 from .shards import Shard, one_series
@@ -115,8 +115,9 @@ def _json_rows(
     name = f"{split}_{subset}_questions"
     for file in _chunks(tree, name, report) or [tree.require(f"{name}.json", remedy=_REMEDY)]:
         report.files += (file.name,)
-        for qid, question in iter_records(file, groups.extended(_Question), report=report):
+        for key, question in iter_records(file, groups.extended(_Question), report=report):
             report.read += 1
+            qid = question.id or key  # lists and tables have no keys
             if _is_due(question, split, report):
                 group = groups.of(question, f"{file.name}, record {qid}")
                 yield group or question.imageId, question.held(qid, group)

@@ -2,72 +2,52 @@
 
 import re
 from collections.abc import Callable, Iterator
-from typing import IO, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from qpriv.errors import DataError, reason
+from qpriv.errors import DataError
 
-from .encodings import not_utf8, refuse_other_encoding
-from .files import UNPACKING_ERRORS, DataFile, open_data
-from .report import DataReport
+from .encodings import not_utf8
 
 T = TypeVar("T")
 Records = dict[str, T | None] | list[T | None]
+BLANKS = b" \t\r\n"
+"""What may stand between the parts of a JSON file."""
+
+LARGEST = 1 << 26
+"""Most bytes of a record: 64 MiB."""
+
 Refused = Callable[[bytes, DataError], None]
 """What is called with a record that has not the declared fields, as JSON, and with its error."""
 
-_BLOCK = 1 << 22  # bytes read at a time
 _TAIL = 1 << 15  # where the end of a block's last complete record is looked for first
-_LARGEST = 1 << 26  # of a record: 64 MiB
+_LARGEST_TAIL = 1 << 23
 _BRACKETS = re.compile(rb"[\[{\]]|\}(?:\s*,)?")
 
 
-def iter_records(
-    file: DataFile,
-    record: type[T],
-    *,
-    array: str | None = None,
-    report: DataReport | None = None,
-    refused: Refused | None = None,
+def iter_json(
+    blocks: Iterator[bytes], name: str, record: type[T], array: str | None, refused: Refused
 ) -> Iterator[tuple[str, T]]:
-    """Yield the records of a file with their keys, or their positions, as strings.
-
-    Fields that ``record`` does not declare are skipped without becoming Python objects.
+    """Yield the records of a JSON file with their keys, or their positions, as strings.
 
     Args:
-        file: A JSON object of records by key, an array of records, or (see ``array``) an object
-            that holds such an array.
+        blocks: The file in UTF-8, without a byte-order mark.
+        name: Its name, for messages.
         record: A `msgspec.Struct`.
         array: Name of the field that holds the records, where the file has a header.
-        report: Accounts for the records that have not the declared fields, where these are left
-            out, see `DataReport.refuse`; without one the first of them is an error.
-        refused: Is called with each such record instead, where records are no rows of their own.
+        refused: Is called with each record that has not the declared fields.
 
     Raises:
-        DataError: If the file is broken, in another encoding than UTF-8 or in another layout, or
-            a record has not the declared fields; names the file and the record.
+        DataError: If the file is broken or in another layout; names the file and the record.
     """
-    with open_data(file) as stream:
-        account = report or DataReport("", "")
-        yield from _Reader(stream, file.name, record, array, refused or _counted(account))
+    yield from _Reader(blocks, name, record, array, refused)
 
 
 _NOT_UTF8 = "UTF-8"  # in the message of msgspec's error
-_BLANKS = b" \t\r\n"
 _OTHER_FORMAT = "this is not the release's format, or the record was edited by hand"
 _OTHER_FILE = "this reader wants the release's own file: is it another one of that name?"
 _MALFORMED = "mend it there, or get the file from its source again"
-
-
-def _counted(report: DataReport) -> Refused:
-    """Return what accounts for records that are rows."""
-
-    def refused(record: bytes, error: DataError) -> None:
-        report.refuse(error)
-        report.read += 1
-
-    return refused
 
 
 class _Reader(Generic[T]):
@@ -80,18 +60,16 @@ class _Reader(Generic[T]):
 
     def __init__(
         self,
-        stream: IO[bytes],
+        blocks: Iterator[bytes],
         name: str,
         record: type[T],
         array: str | None,
         refused: Refused,
     ) -> None:
-        self._stream, self._name, self._array, self._refused = stream, name, array, refused
+        self._blocks, self._name, self._array, self._refused = blocks, name, array, refused
         self._done = 0
         self._header = b""
-        block = self._read()
-        refuse_other_encoding(block, name)
-        self._buffer = block.removeprefix(b"\xef\xbb\xbf").lstrip(_BLANKS)
+        self._buffer = next(blocks, b"").lstrip(BLANKS)
         self._keyed = array is None and self._buffer[:1] == b"{"
         container: Any = dict[str, record] if self._keyed else list[record]  # type: ignore[valid-type]
         shape: Any = dict[str, msgspec.Raw] if self._keyed else list[msgspec.Raw]
@@ -107,22 +85,16 @@ class _Reader(Generic[T]):
     def __iter__(self) -> Iterator[tuple[str, T]]:
         self._enter()
         tail = _TAIL
-        while block := self._read():
+        for block in self._blocks:
             self._buffer += block
             if (cut := self._cut(tail)) is None:
-                tail = min(4 * tail, 2 * _BLOCK)  # a record larger than the tail
-                if len(self._buffer) > _LARGEST:
-                    raise self._broken(f"a record of more than {_LARGEST} bytes")
+                tail = min(4 * tail, _LARGEST_TAIL)  # a record larger than the tail
+                if len(self._buffer) > LARGEST:
+                    raise self._broken(f"a record of more than {LARGEST} bytes")
                 continue
             records, self._buffer = cut
             yield from self._keyed_records(records)
         yield from self._keyed_records(self._last())
-
-    def _read(self) -> bytes:
-        try:
-            return self._stream.read(_BLOCK)
-        except UNPACKING_ERRORS as error:
-            raise self._broken(f"the compressed data is damaged: {reason(error)}") from error
 
     def _enter(self) -> None:
         """Move behind the bracket that opens the records."""
@@ -133,7 +105,6 @@ class _Reader(Generic[T]):
             opening = b"^" + re.escape(opening)
         found = re.search(opening, self._buffer)
         if found is None:
-            self._refuse_lines()
             expected = f"{self._array!r}, an array of records" if self._array else "records"
             raise self._broken(f"not a JSON file with {expected}", _OTHER_FILE)
         self._header, self._buffer = self._buffer[: found.end()], self._buffer[found.end() :]
@@ -209,12 +180,11 @@ class _Reader(Generic[T]):
             DataError: If the piece is not JSON, or a record cannot be used and the report stops
                 at that.
         """
-        self._refuse_lines()
         try:
             raw = self._shape.decode(piece)
         except (msgspec.DecodeError, RecursionError) as error:
             # wrong before the place where the JSON ends to be JSON
-            raise _undecodable(error, piece, self._after()) from None
+            raise undecodable(error, piece, self._after()) from None
         values = list(raw.values() if self._keyed else raw)
         names = list(raw) if self._keyed else [str(self._done + n) for n in range(len(values))]
         records = [self._one(value, name) for value, name in zip(values, names, strict=True)]
@@ -227,43 +197,10 @@ class _Reader(Generic[T]):
             record: T = self._record.decode(value)
             return record
         except (msgspec.DecodeError, RecursionError) as error:
-            wrong = _undecodable(error, bytes(value), f"{self._name}, record {name}")
+            wrong = undecodable(error, bytes(value), f"{self._name}, record {name}")
             if not isinstance(error, msgspec.ValidationError):
                 raise wrong from None
             self._refused(bytes(value), wrong)
-            return None
-
-    def _refuse_lines(self) -> None:
-        """Check that the file is not in JSON Lines, a record a line without a list around them.
-
-        Raises:
-            DataError: If it is.
-        """
-        if self._done or not (self._header + self._buffer).startswith(b"{"):
-            return
-        start = self._header + self._buffer
-        while start.count(b"\n") < 2 and len(start) < _LARGEST and (block := self._read()):
-            start += block
-        first, _, rest = start.partition(b"\n")
-        following = rest.lstrip(_BLANKS).partition(b"\n")[0]
-        try:
-            records = [self._record.decode(line) for line in (first, following) if line]
-            if records[0] == self._blank():
-                return  # an object of other fields
-        except (msgspec.DecodeError, RecursionError):
-            return
-        raise DataError(
-            "JSON Lines, a record a line, where one list of all records is wanted",
-            where=self._name,
-            remedy="put the records into a list, for example by `jq -s . FILE > NEW_FILE`",
-        )
-
-    def _blank(self) -> T | None:
-        """Return a record of no fields, None where some are due."""
-        try:
-            blank: T = self._record.decode(b"{}")
-            return blank
-        except msgspec.ValidationError:
             return None
 
     def _broken(self, what: str, remedy: str = "download the file again") -> DataError:
@@ -274,7 +211,7 @@ class _Reader(Generic[T]):
         return f"{self._name}, {after}"
 
 
-def _undecodable(error: Exception, data: bytes, where: str) -> DataError:
+def undecodable(error: Exception, data: bytes, where: str) -> DataError:
     """Return the error of a record, or of what should be some, that the decoder refused."""
     if _NOT_UTF8 in str(error):
         try:

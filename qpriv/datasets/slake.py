@@ -10,10 +10,10 @@ from qpriv.errors import DataError
 
 from .base import VQADataset
 from .groups import Groups
-from .json_stream import iter_records
 from .mirrors import iter_mirror
 from .parquet import mirror_files
 from .reading import as_text, draw, has_gold, named_apart, parse_answer_type
+from .records import iter_records
 from .report import DataReport, OnBadRow
 from .sample import VQASample
 from .tree import FileTree

@@ -14,16 +14,16 @@ from .files import DataFile, DiskFile
 def read_table(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
     """Return the rows of a CSV file with their line numbers; missing cells are empty.
 
-    Spreadsheets part cells by semicolons where the comma is the decimal mark, and put a byte-order
-    mark in front. Both are understood.
+    Spreadsheets part cells by semicolons where the comma is the decimal mark, or by tabs, put a
+    byte-order mark in front, and write UTF-16. All of these are understood.
 
     Args:
         path: The file.
         columns: The columns that must be there.
 
     Raises:
-        DataError: If the file is missing, in another encoding than UTF-8 or no table, or a column
-            is missing.
+        DataError: If the file is missing, in another encoding than UTF-8 or UTF-16, or no
+            table, or a column is missing.
     """
     header, *rows = read_cells(DiskFile(path)) or [(1, [])]
     names = [cell.strip() for cell in header[1]]
@@ -39,16 +39,24 @@ def read_table(path: Path, columns: Sequence[str]) -> list[tuple[int, dict[str, 
     ]
 
 
+def delimiter_of(line: str) -> str:
+    r"""Return what parts the cells of a table's first line: comma, semicolon or tab.
+
+    >>> delimiter_of("id,question"), delimiter_of("id;question"), delimiter_of("id\tquestion")
+    (',', ';', '\t')
+    """
+    return max(",;\t", key=line.count)  # the comma where none is there
+
+
 def read_cells(file: DataFile) -> list[tuple[int, list[str]]]:
     """Return the lines of a CSV file that are not empty, with their numbers, cell by cell.
 
     Raises:
-        DataError: If it is in another encoding than UTF-8, or no table.
+        DataError: If it is in another encoding than UTF-8 or UTF-16, or no table.
     """
     text = read_text(file)
     first = text.partition("\n")[0]
-    delimiter = ";" if first.count(";") > first.count(",") else ","
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(first))
     try:
         return [(reader.line_num, row) for row in reader if any(row)]
     except csv.Error as error:

@@ -26,6 +26,8 @@ from .walking import Walk, walk
 
 _PACKED = frozenset({".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar"})
 _GZIP = ".gz"
+_JSON = ".json"
+_FOR_JSON = (".jsonl", ".ndjson", ".csv", ".tsv")
 
 
 class MissingFileError(DataError):
@@ -242,7 +244,7 @@ class FileTree:
         return compare(self.get(one), self.get(other))
 
     def require(self, *names: str, remedy: str) -> DataFile:
-        """Return `find`, which must succeed.
+        """Return `find`, which must succeed; JSON Lines or a table may stand in for a JSON file.
 
         Raises:
             MissingFileError: If none of the names is in the tree; names what is there instead.
@@ -250,6 +252,15 @@ class FileTree:
         """
         if found := self.find(*names):
             return found
+        others = [
+            f"{name[: -len(_JSON)]}{ending}"
+            for name in names
+            if name.endswith(_JSON)
+            for ending in _FOR_JSON
+        ]
+        if other := self.find(*others):
+            self.report.note(f"{other.name} is read, as there is no {names[0]}")
+            return other
         listed = " or ".join(names)
         raise MissingFileError(
             f"no file {listed}{self._instead(names)}", where=str(self.root), remedy=remedy

@@ -8,10 +8,10 @@ import msgspec
 from .base import VQADataset
 from .folds import assign_groups
 from .groups import Groups, joined
-from .json_stream import iter_records
 from .mirrors import iter_mirror
 from .parquet import mirror_files
 from .reading import as_text, draw, has_gold, named_apart, parse_answer_type
+from .records import iter_records
 from .report import DataReport, OnBadRow
 from .sample import VQASample
 from .tree import FileTree

@@ -11,8 +11,8 @@ import msgspec
 
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.files import DataFile
-from qpriv.datasets.json_stream import iter_records
 from qpriv.datasets.parquet import mirror_files
+from qpriv.datasets.records import iter_records
 from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tree import FileTree

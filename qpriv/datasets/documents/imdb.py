@@ -14,7 +14,7 @@ import numpy as np
 
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.files import DiskFile, open_regular
-from qpriv.datasets.json_stream import iter_records
+from qpriv.datasets.records import iter_records
 from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tree import FileTree

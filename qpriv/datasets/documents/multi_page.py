@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from qpriv.datasets.base import VQADataset
-from qpriv.datasets.json_stream import iter_records
+from qpriv.datasets.records import iter_records
 from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import VQASample
 from qpriv.datasets.tree import FileTree

@@ -111,7 +111,7 @@ def test_broken_json_is_no_bad_row(tmp_path):
 def test_bad_rows_across_blocks_of_a_large_file_keep_the_places_of_the_others(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("qpriv.datasets.json_stream._BLOCK", 2000)
+    monkeypatch.setattr("qpriv.datasets.encodings._BLOCK", 2000)
     root = slake.write_release(tmp_path)
     rows = [slake.records("train")[0] | {"qid": n} for n in range(60)]
     for number in (0, 7, 31, 59):

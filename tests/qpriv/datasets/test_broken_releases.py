@@ -97,7 +97,7 @@ BREAKS = {
     "zeros": lambda data, rng: bytes(500),
     "null": lambda data, rng: b"null",
     "numbers": lambda data, rng: b"[1, 2]",
-    "utf-16": lambda data, rng: "[]".encode("utf-16"),
+    "utf-16 cut": lambda data, rng: "[]".encode("utf-16")[:-1],
     "other pickle": lambda data, rng: pickle.dumps({"data": None, b"labels": 1}, 2),
     "pickled list": lambda data, rng: pickle.dumps([None, 1, {"a": 1}], 2),
     **{f"flipped {number}": flipped for number in range(4)},

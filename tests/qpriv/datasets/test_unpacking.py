@@ -69,7 +69,7 @@ def test_what_is_held_in_memory_at_once_has_a_limit_of_its_own(tmp_path, monkeyp
 
 
 def test_a_record_without_an_end_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("qpriv.datasets.json_stream._LARGEST", 9 * MEGABYTE)
+    monkeypatch.setattr("qpriv.datasets.json_stream.LARGEST", 9 * MEGABYTE)
     root = slake.write_release(tmp_path)
     (root / "train.json").write_text('[{"question": "' + "x" * 20 * MEGABYTE)
     with pytest.raises(DataError, match=r"a record of more than \d+ bytes.*train\.json"):

@@ -53,6 +53,7 @@ def add_canaries(actions: "Actions") -> None:
     canaries.add_argument(
         "--on-bad-row", choices=["stop", "drop"], default="stop", help="records that cannot be used"
     )
+    canaries.add_argument("--group-field", help="field that names a row's person or other group")
     canaries.add_argument("--seed", type=int, default=0, help="seed of the draw")
     canaries.add_argument("--model", default=None, help="reject what this model cannot spell")
     canaries.add_argument("--fill", choices=["white", "paper"], default="white")
@@ -73,7 +74,7 @@ def prepare_canaries(given: argparse.Namespace) -> None:
     from qpriv.datasets.documents.review import write_review_sheet
 
     engine = Tesseract() if given.tesseract or given.verify else None
-    training = DocVQA(given.root, "train", given.on_bad_row)
+    training = DocVQA(given.root, "train", given.on_bad_row, given.group_field)
     print(training.report)
     settings = Curation(
         fill=given.fill,

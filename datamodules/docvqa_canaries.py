@@ -23,12 +23,15 @@ class DocVQACanaries(DocumentDataModule):
         root: Folder of DocVQA, or of a parquet mirror, or a ``.zip`` of it.
         on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
             records out; as ``qpriv prepare canaries`` was told.
+        group_field: Field of a record that names its group, such as a person, as ``qpriv prepare
+            canaries`` was told. A common name is found where empty, else a document is a group.
         canary_folder: Folder that ``qpriv prepare canaries`` wrote.
     """
 
     root: str = "data/docvqa"
     canary_folder: str = "data/docvqa-canaries"
     on_bad_row: OnBadRow = "stop"
+    group_field: str = ""
 
     def split_samples(self, split: Split) -> list[VQASample]:
         """Return the samples of a split; test has no answers, validation stands in for it."""
@@ -43,4 +46,4 @@ class DocVQACanaries(DocumentDataModule):
         return CanarySet(load_canaries(Path(self.canary_folder)), training)
 
     def _read(self, split: DocumentSplit) -> Sequence[VQASample]:
-        return DocVQA(self.root, split, self.on_bad_row).samples
+        return DocVQA(self.root, split, self.on_bad_row, self.group_field or None).samples

@@ -16,9 +16,10 @@ from qpriv.datasets.dpriv.eurosat import EuroSAT
 from qpriv.datasets.dpriv.image_set import ImageSet
 from qpriv.datasets.dpriv.mnist import MNIST
 from qpriv.datasets.dpriv.nih import NIHChestXray14
+from qpriv.datasets.leaks import OnLeak, find_leaks, report_leaks
 from qpriv.datasets.report import OnBadRow
 
-from .base import Split, SplitDataModule
+from .base import Split, SplitDataModule, samples_of
 from .missing import OnMissing, present
 
 
@@ -35,6 +36,11 @@ class DPriv(SplitDataModule[BagSample]):
         eurosat: The same of EuroSAT.
         mnist: The same of MNIST.
         cifar10: The same of CIFAR-10.
+        celeba_group_field: Column of CelebA's attributes that names the group of an image, such as
+            the person; the identity file where empty.
+        nih_group_field: Column of ChestX-ray14's table that names the group; the patient where
+            empty.
+        on_leak: ``error`` stops where splits share groups or images, ``warn`` logs how many.
         cap: Largest number of images of each set and split, drawn by person or patient.
         missing_images: ``error`` stops at `setup` where images are not there, ``drop`` goes on
             without them.
@@ -48,10 +54,23 @@ class DPriv(SplitDataModule[BagSample]):
     eurosat: str = ""
     mnist: str = ""
     cifar10: str = ""
+    celeba_group_field: str = ""
+    nih_group_field: str = ""
+    on_leak: OnLeak = "warn"
     cap: int | None = 3000
     missing_images: OnMissing = "error"
     on_bad_row: OnBadRow = "stop"
     side: int = bags.COMMON_SIDE
+
+    def setup(self, stage: str) -> None:
+        """Read the splits of a stage, and report the groups that they share.
+
+        Raises:
+            DataError: If a split is missing, or splits share groups and ``on_leak`` is ``error``.
+        """
+        super().setup(stage)
+        splits = {name: samples_of(split) for name, split in self._datasets.items()}
+        report_leaks(find_leaks(splits), "DPriv", self.on_leak)
 
     def dataset(self, split: Split) -> bags.DPriv:
         """Return a split of both bags."""
@@ -77,7 +96,9 @@ class DPriv(SplitDataModule[BagSample]):
 
     def _set(self, kind: type[ImageSet], root: str, split: Split) -> ImageSet:
         makers = {one.__name__: one for one in (CelebA, NIHChestXray14, EuroSAT, MNIST, CIFAR10)}
-        found = makers[kind.__name__](root, split, self.cap, self.run_seed)
+        fields = {"CelebA": self.celeba_group_field, "NIHChestXray14": self.nih_group_field}
+        field = fields.get(kind.__name__) or None
+        found = makers[kind.__name__](root, split, self.cap, self.run_seed, field)
         found.report.on_bad_row = self.on_bad_row
         drops = self.on_bad_row == "drop"
         missing = "drop" if drops else self.missing_images

@@ -14,6 +14,9 @@ from qpriv.errors import ConfigError
 from .base import VQADataset
 from .conversations import Conversations
 from .decoding import broken_images
+from .documents.docvqa import DocVQA
+from .documents.imdb import PFLDocVQA
+from .documents.multi_page import DUDE, MPDocVQA
 from .dpriv.celeba import CelebA
 from .dpriv.cifar10 import CIFAR10
 from .dpriv.eurosat import EuroSAT
@@ -34,6 +37,7 @@ from .vqav2 import VQAv2
 VQA_SETS: tuple[type[VQADataset], ...] = (
     GQA, OKVQA, VQAv2, SLAKE, VQARAD, PathVQA, Conversations,
 )  # fmt: skip
+DOCUMENT_SETS: tuple[type[VQADataset], ...] = (DocVQA, MPDocVQA, DUDE, PFLDocVQA)
 IMAGE_SETS: tuple[type[ImageSet], ...] = (CelebA, NIHChestXray14, EuroSAT, MNIST, CIFAR10)
 
 
@@ -106,10 +110,11 @@ def check(
         subset: Which questions of GQA: ``balanced`` or ``all``.
 
     Raises:
-        ConfigError: If there is no such set, or its groups are not named by records.
+        ConfigError: If there is no such set, or its files cannot name groups.
         DataError: If no split is there, or a file is broken.
     """
-    makers: dict[str, type[VQADataset] | type[ImageSet]] = {one.name: one for one in VQA_SETS}
+    makers: dict[str, type[VQADataset] | type[ImageSet]] = {}
+    makers |= {one.name: one for one in (*VQA_SETS, *DOCUMENT_SETS)}
     makers |= {one.name: one for one in IMAGE_SETS}
     if dataset not in makers:
         raise ConfigError(
@@ -117,10 +122,6 @@ def check(
         )
     maker = makers[dataset]
     needed, wanted = _needed(maker, splits), splits or maker.splits
-    if group_field is not None and issubclass(maker, ImageSet):
-        raise ConfigError(
-            f"{dataset} has groups of its own", where="--group-field", remedy="leave it out"
-        )
     read = _read(partial(maker, **_options(maker, group_field, subset)), wanted, root)
     return _checked(dataset, root, *read, needed, decode_images)
 
@@ -130,7 +131,7 @@ def _options(
 ) -> dict[str, Any]:
     """Return what a reader is told: to go on after bad rows, so that all of them are found."""
     if issubclass(maker, ImageSet):
-        return {}
+        return {"group_field": group_field}
     options: dict[str, Any] = {"group_field": group_field, "on_bad_row": "drop"}
     # the union of both languages of SLAKE is what leaks
     own = {SLAKE: {"lang": "all"}, GQA: {"subset": subset}}
@@ -201,10 +202,10 @@ def _is_bare(sample: VQASample | LabelledImage) -> bool:
 
 def _compare_groups(reports: Sequence[DataReport]) -> None:
     """Note where a field groups the rows of some splits, and none those of others."""
-    by_field = [report for report in reports if set(report.grouped_by) - {"image"}]
+    by_field = [report for report in reports if set(report.grouped_by) - {report.default_group}]
     for report in reports:
         if by_field and report.kept and report not in by_field:
             report.note(
                 f"no row names a group, those of {by_field[0].split} do: what both splits share "
-                "is seen by image alone"
+                f"is seen by {report.default_group} alone"
             )

@@ -1,7 +1,8 @@
 """Groups of records: what must never straddle two splits, a patient where records name one.
 
-A group is named by a field of the record, or else by the image. Rows that share an image are one
-group in any case, whatever their fields say.
+A field of the record names its group. A record without one is grouped by its image, or by its
+document in sets of documents. Rows that share an image are one group in any case, whatever their
+fields say.
 """
 
 import math
@@ -14,7 +15,7 @@ import msgspec
 
 from qpriv.errors import DataError
 
-from .report import IMAGE, NAMED, DataReport
+from .report import NAMED, DataReport
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -80,7 +81,8 @@ class Groups:
     def extended(self, record: type[T]) -> type[T]:
         """Return a record type that also holds the fields that may name a group."""
         declared = {field.encode_name: field.name for field in msgspec.structs.fields(record)}
-        more = {name: f"group_{i}" for i, name in enumerate(self._fields) if name not in declared}
+        more = {name: f"group_{i}" for i, name in enumerate(self._fields, start=len(declared))}
+        more = {name: attribute for name, attribute in more.items() if name not in declared}
         fields = [
             (attribute, Any, msgspec.field(name=name, default=None))
             for name, attribute in more.items()
@@ -91,7 +93,7 @@ class Groups:
         return kind
 
     def of(self, record: msgspec.Struct, where: str) -> str | None:
-        """Return the group that a record names, None where it names none and its image counts.
+        """Return the group that a record names, None where it names none.
 
         Args:
             record: A record of an `extended` type.
@@ -111,7 +113,7 @@ class Groups:
             if group:
                 self._report.grouped_by[name] += 1
                 return f"{self._prefix}/{NAMED}{group}"
-        self._report.grouped_by[IMAGE] += 1
+        self._report.grouped_by[self._report.default_group] += 1
         return None
 
     def _refuse(self, name: str, error: TypeError, where: str) -> None:
@@ -128,11 +130,12 @@ def check_groups(report: DataReport, field: str | None) -> None:
     Raises:
         DataError: If it is in none.
     """
-    if field is not None and report.grouped_by and not report.grouped_by[field]:
+    if field is not None and report.grouped_by.total() and not report.grouped_by[field]:
         raise DataError(
             f"no record of {report.dataset}/{report.split} has the group_field {field!r}",
             where=", ".join(report.files),
-            remedy="spell it as in the file, or leave group_field out to group by image",
+            remedy=f"spell it as in the file, or leave group_field out to group by "
+            f"{report.default_group}",
         )
 
 

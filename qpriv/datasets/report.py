@@ -14,7 +14,7 @@ OnBadRow = Literal["stop", "drop"]
 """What is done about a row that cannot be used."""
 
 IMAGE = "image"
-"""What groups a row whose record names no group."""
+"""What groups a row whose record names no group, unless the release has something larger."""
 
 NAMED = "group "
 """What the name of a group begins with, behind the set's, where a record names it."""
@@ -46,8 +46,11 @@ class DataReport:
             which published rules leave nothing; None until they were looked for.
         images: Distinct images of the kept rows.
         groups: Distinct groups of the kept rows: what stays together in every draw and fold.
-        grouped_by: Kept rows by what groups them: a field of the record, or ``image``. Where rows
-            of several fields were left out, the fields are told as one, joined by ``or``.
+        grouped_by: Kept rows by what groups them: a field of the record, or ``default_group``.
+            Where rows of several fields were left out, the fields are told as one, joined by
+            ``or``.
+        default_group: What groups a row whose record names no group: ``image``, ``document``,
+            ``provider`` or the field of the release.
         missing_images: Distinct images of the kept rows that are not there.
         missing: The first of them, each with what was found in its place.
         broken_images: Images that are there and cannot be decoded; None until they were decoded.
@@ -75,6 +78,7 @@ class DataReport:
     images: int = 0
     groups: int = 0
     grouped_by: Counter[str] = field(default_factory=Counter)
+    default_group: str = IMAGE
     missing_images: int = 0
     missing: tuple[str, ...] = ()
     broken_images: int | None = None
@@ -143,7 +147,7 @@ class DataReport:
             self.answer_types[sample.answer_type.value] += 1
             images.add(sample.image_id)
             groups.add(sample.group_id)
-            named += _is_named(sample)
+            named += is_named(sample)
             if isinstance(sample.image, MissingImage):
                 missing[sample.image_id] = str(sample.image)
             triplets.add((sample.image_id, sample.question, sample.answer))
@@ -160,10 +164,9 @@ class DataReport:
         """
         if self.grouped_by.total() <= self.kept:
             return
-        fields = " or ".join(name for name in self.grouped_by if name != IMAGE)
-        if not self.grouped_by[IMAGE]:
-            named = self.kept  # also of groups that go by other names, such as documents
-        self.grouped_by = +Counter({fields: named, IMAGE: self.kept - named})
+        default = self.default_group
+        fields = " or ".join(name for name in self.grouped_by if name != default)
+        self.grouped_by = +Counter({fields: named, default: self.kept - named})
 
     def lack(self, missing: Mapping[str, str]) -> None:
         """Account for missing images, given by id with the text that tells of each."""
@@ -205,14 +208,15 @@ class DataReport:
 
     def _grouping(self) -> str:
         """Return what groups the rows, and of several things how many rows each."""
-        fields = sorted(self.grouped_by, key=lambda name: (name == "image", -self.grouped_by[name]))
+        counts, default = self.grouped_by, self.default_group
+        fields = sorted(counts, key=lambda name: (name == default, -counts[name]))
         if len(fields) < 2:
             return "".join(f", by {name}" for name in fields)
-        named = ", ".join(f"{name} ({self.grouped_by[name]} rows)" for name in fields[:-1])
-        return f", by {named}; {self.grouped_by[fields[-1]]} rows without it by {fields[-1]}"
+        named = ", ".join(f"{name} ({counts[name]} rows)" for name in fields[:-1])
+        return f", by {named}; {counts[fields[-1]]} rows without it by {fields[-1]}"
 
 
-def _is_named(sample: VQASample) -> bool:
+def is_named(sample: VQASample) -> bool:
     """Return whether a record names the group of a sample."""
     own = sample.group_id.partition("/")[2]
     return own.startswith(NAMED) and own != sample.image_id

@@ -12,6 +12,7 @@ from enum import StrEnum
 from PIL import Image
 
 from qpriv.datasets.sample import VQASample
+from qpriv.errors import DataError
 
 from .erasing import Fill, digest, erase, region, untouched_outside
 from .inferable import in_question, in_sequence, is_repeated_elsewhere, is_sum
@@ -164,8 +165,20 @@ def group_of(sample: VQASample) -> str:
 
 
 def without(samples: Iterable[VQASample], canaries: Iterable[Canary]) -> list[VQASample]:
-    """Return the samples that teach none of the canaries: the training set of f_G."""
-    held_out = {canary.group for canary in canaries}
+    """Return the samples that teach none of the canaries: the training set of f_G.
+
+    Raises:
+        DataError: If a canary was prepared with other groups than the samples have.
+    """
+    group_by_key = {canary.key: canary.group for canary in canaries}
+    held_out, samples = set(group_by_key.values()), list(samples)
+    for sample in samples:
+        if group_by_key.get(sample.key, own := group_of(sample)) != own:
+            raise DataError(
+                f"a canary of group {group_by_key[sample.key]!r}, in the data {own!r}",
+                where=sample.key,
+                remedy="run `qpriv prepare canaries` again, with the same group_field",
+            )
     return [sample for sample in samples if group_of(sample) not in held_out]
 
 

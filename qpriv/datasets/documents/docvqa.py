@@ -11,6 +11,7 @@ import msgspec
 
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.files import DataFile
+from qpriv.datasets.groups import Groups
 from qpriv.datasets.parquet import mirror_files
 from qpriv.datasets.records import iter_records
 from qpriv.datasets.report import DataReport, OnBadRow
@@ -43,39 +44,53 @@ class DocVQA(VQADataset):
         split: Name of the split; test has no answers.
         on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
             records out, named and counted.
+        group_field: Field of a record that names its group, such as a person; a common name where
+            None, and the document where there is none, see `qpriv.datasets.groups`.
+
+    Raises:
+        DataError: If a file is missing or broken.
     """
 
+    test_split = "val"  # the official test split has no answers
+
     def __init__(
-        self, root: str | Path, split: DocumentSplit = "train", on_bad_row: OnBadRow = "stop"
+        self,
+        root: str | Path,
+        split: DocumentSplit = "train",
+        on_bad_row: OnBadRow = "stop",
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split, on_bad_row)
+        report = DataReport(self.name, split, on_bad_row, default_group="document")
+        groups = Groups("docvqa", report, group_field)
         tree = FileTree(root, report)
-        names = (f"{split}_v1.0_withQT.json", f"{split}_v1.0.json")
-        if parquet := mirror_files(tree, *_MIRROR[split], unless=names):
-            samples = read_parquet(parquet, self.name, split, report)
-            super().__init__(split, *finished(samples, report, (file.name for file in parquet)))
+        official = (f"{split}_v1.0_withQT.json", f"{split}_v1.0.json")
+        if parquet := mirror_files(tree, *_MIRROR[split], unless=official):
+            samples = read_parquet(parquet, self.name, split, groups, report)
+            names = [file.name for file in parquet]
+            super().__init__(split, *finished(samples, report, names, group_field))
             return
-        file = tree.require(*names, remedy="root is the folder that holds the question files")
-        samples = self._read(file, PageFiles(tree), split, report)
-        super().__init__(split, *finished(samples, report, [file.name]))
+        file = tree.require(*official, remedy="root is the folder that holds the question files")
+        samples = self._read(file, PageFiles(tree), split, groups, report)
+        super().__init__(split, *finished(samples, report, [file.name], group_field))
 
     def _read(
-        self, file: DataFile, pages: PageFiles, split: str, report: DataReport
+        self, file: DataFile, pages: PageFiles, split: str, groups: Groups, report: DataReport
     ) -> list[VQASample]:
         samples = []
-        records = iter_records(file, _Record, array="data", report=report)
+        records = iter_records(file, groups.extended(_Record), array="data", report=report)
         for _, record, answers in kept_records(records, report, split != "test"):
             page = record.image.rsplit("/", 1)[-1].rsplit(".", 1)[0]
             document = page if record.docId is None else str(record.docId)
+            where = f"{file.name}, question {record.questionId}"
             samples.append(
                 VQASample(
                     dataset=self.name,
                     split=split,
                     qid=str(record.questionId),
                     image_id=page,
-                    group_id=record.ucsf_document_id or document,
-                    image=pages.image(record.image, f"{file.name}, question {record.questionId}"),
+                    group_id=groups.of(record, where) or record.ucsf_document_id or document,
+                    image=pages.image(record.image, where),
                     question=record.question or "",
                     answer=answers[0] if answers else "",
                     answers=answers,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from qpriv.datasets.files import DataFile
+from qpriv.datasets.groups import Groups
 from qpriv.datasets.parquet import ParquetImage, iter_rows
 from qpriv.datasets.parquet_cells import cell, open_parquet
 from qpriv.datasets.report import DataReport
@@ -55,19 +56,20 @@ class ParquetText:
 
 
 def read_parquet(
-    files: Sequence[DataFile], dataset: str, split: str, report: DataReport
+    files: Sequence[DataFile], dataset: str, split: str, groups: Groups, report: DataReport
 ) -> list[VQASample]:
     """Return the samples of the parquet files of one split; count what is left out."""
-    samples = []
+    samples, kind = [], groups.extended(_Row)
     for file in files:
         with_text = OCR_COLUMN in open_parquet(file).schema_arrow.names
         rows = (
-            ((group, number), row) for group, number, row in iter_rows(file, _Row, report=report)
+            ((group, number), row) for group, number, row in iter_rows(file, kind, report=report)
         )
         for (group, number), row, answers in kept_records(rows, report, split != "test"):
             text = ParquetText(file, group, number) if with_text else None
             image = ParquetImage(file, group, number)
-            samples.append(_sample(row, answers, dataset, split, image, text))
+            named = groups.of(row, f"{file.name}, row group {group}, row {number}")
+            samples.append(_sample(row, answers, dataset, split, image, text, named))
     return samples
 
 
@@ -78,6 +80,7 @@ def _sample(
     split: str,
     image: ParquetImage,
     text: ParquetText | None,
+    group: str | None,
 ) -> VQASample:
     number = row.questionId if row.docId is None else row.docId
     document = row.ucsf_document_id or str(number)
@@ -87,7 +90,7 @@ def _sample(
         split=split,
         qid=str(row.questionId),
         image_id=page,
-        group_id=document,
+        group_id=group or document,
         image=image,
         question=row.question or "",
         answer=answers[0] if answers else "",

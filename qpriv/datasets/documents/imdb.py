@@ -14,10 +14,11 @@ import numpy as np
 
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.files import DiskFile, open_regular
+from qpriv.datasets.groups import Groups
 from qpriv.datasets.records import iter_records
 from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import VQASample
-from qpriv.datasets.tree import FileTree
+from qpriv.datasets.tree import FileTree, MissingFileError
 from qpriv.errors import DataError, reason
 
 from .page import KnownText, PageText, Word, quad_of
@@ -42,11 +43,11 @@ class Record(msgspec.Struct, gc=False):
     ocr_normalized_boxes: list[tuple[float, float, float, float]] | None = None
 
 
-_FIELDS = tuple(field.name for field in msgspec.structs.fields(Record))
-
-
 def load_imdb(
-    path: Path, allow_pickle: bool, report: DataReport | None = None
+    path: Path,
+    allow_pickle: bool,
+    report: DataReport | None = None,
+    kind: type[Record] = Record,
 ) -> Iterator[tuple[str, Record]]:
     """Yield the records of an imdb file with their places in it, its header left out.
 
@@ -54,13 +55,14 @@ def load_imdb(
         path: A ``.npy`` file, or the ``.json`` that `convert_imdb` made of it.
         allow_pickle: Load the pickle inside a ``.npy`` file, trusting where it came from.
         report: Accounts for records that have not the fields, where these are left out.
+        kind: The type of a record, such as one that `Groups.extended` returns.
 
     Raises:
         DataError: If it is a pickle and that is not allowed, is no imdb file, or a record has not
             the fields of one; names the file and the record.
     """
     if path.suffix == ".json":
-        yield from iter_records(DiskFile(path), Record, report=report)
+        yield from iter_records(DiskFile(path), kind, report=report)
         return
     if not allow_pickle:
         raise DataError(
@@ -70,15 +72,16 @@ def load_imdb(
             "`qpriv.datasets.documents.imdb.convert_imdb`, or pass allow_pickle=True",
         )
     account, questions = report or DataReport("", ""), 0
+    fields = [field.encode_name for field in msgspec.structs.fields(kind)]
     for number, row in enumerate(_rows(path)):
         if number == 0 and not (isinstance(row, Mapping) and "question" in row):
             continue  # the header
         questions += 1
         plain: object = row
         if isinstance(row, Mapping):
-            plain = {name: _plain(row[name]) for name in _FIELDS if name in row}
+            plain = {name: _plain(row[name]) for name in fields if name in row}
         try:
-            record = msgspec.convert(plain, Record)
+            record = msgspec.convert(plain, kind)
         except msgspec.ValidationError as error:
             account.refuse(
                 DataError(
@@ -113,9 +116,22 @@ def _rows(path: Path) -> list[object]:
     return rows
 
 
-def convert_imdb(source: Path, target: Path) -> int:
-    """Turn a trusted imdb file into JSON and return the number of its questions."""
-    records = [record for _, record in load_imdb(source, allow_pickle=True)]
+def convert_imdb(source: Path, target: Path, group_field: str | None = None) -> int:
+    """Turn a trusted imdb file into JSON and return the number of its questions.
+
+    Args:
+        source: The ``.npy`` file.
+        target: The ``.json`` file that is written.
+        group_field: Another field to keep, which names groups; fields with a common name are kept.
+
+    Raises:
+        DataError: As `load_imdb`.
+    """
+    kind = Groups("", DataReport("", "")).extended(Record)
+    kind = Groups("", DataReport("", ""), group_field).extended(kind)
+    found = (record for _, record in load_imdb(source, allow_pickle=True, kind=kind))
+    plain = (msgspec.to_builtins(record) for record in found)
+    records = [{k: v for k, v in fields.items() if v is not None} for fields in plain]
     target.write_bytes(msgspec.json.encode(records))
     return len(records)
 
@@ -137,7 +153,14 @@ class PFLDocVQA(VQADataset):
         allow_pickle: Load NumPy pickles.
         on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
             records out, named and counted.
+        group_field: Field of a record that names its group, such as a person; a common name where
+            None, and the provider where there is none, see `qpriv.datasets.groups`.
+
+    Raises:
+        DataError: If a file is missing or broken, or a pickle that may not be loaded.
     """
+
+    test_split = "val"
 
     def __init__(
         self,
@@ -145,21 +168,25 @@ class PFLDocVQA(VQADataset):
         split: str = "train",
         allow_pickle: bool = False,
         on_bad_row: OnBadRow = "stop",
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
         found = [p for p in sorted(Path(root).rglob(f"*{split}*")) if p.suffix in {".npy", ".json"}]
         # a converted file stands for its pickle
         files = [p for p in found if p.suffix == ".json" or p.with_suffix(".json") not in found]
         if not files:
-            raise DataError(f"no *{split}*.npy file", where=str(root), remedy="check root")
-        report = DataReport(self.name, split, on_bad_row)
+            raise MissingFileError(f"no *{split}*.npy file", where=str(root), remedy="check root")
+        report = DataReport(self.name, split, on_bad_row, default_group="provider")
+        groups = Groups("pfl-docvqa", report, group_field)
+        kind = groups.extended(Record)
         pages, samples = PageFiles(FileTree(root, report)), list[VQASample]()
         for file in files:
-            records = load_imdb(file, allow_pickle, report)
+            records = load_imdb(file, allow_pickle, report, kind)
             for place, record, answers in kept_records(records, report, answered=split != "test"):
                 where = f"{file}, record {place}"
-                samples.append(self._sample(record, split, answers, pages, where))
-        super().__init__(split, *finished(samples, report, map(str, files), "provider"))
+                group = groups.of(record, where)
+                samples.append(self._sample(record, split, answers, pages, where, group))
+        super().__init__(split, *finished(samples, report, map(str, files), group_field))
 
     def _sample(
         self,
@@ -168,6 +195,7 @@ class PFLDocVQA(VQADataset):
         answers: tuple[str, ...],
         pages: PageFiles,
         where: str,
+        group: str | None,
     ) -> VQASample:
         provider = record.image_name.rsplit("/", 1)[-1].split("_")[0]
         return VQASample(
@@ -175,7 +203,7 @@ class PFLDocVQA(VQADataset):
             split=record.set_name or split,
             qid=str(record.question_id),
             image_id=record.image_name,
-            group_id=provider,
+            group_id=group or provider,
             image=pages.image(record.image_name, where),
             question=record.question or "",
             answer=answers[0] if answers else "",

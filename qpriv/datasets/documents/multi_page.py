@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from qpriv.datasets.base import VQADataset
+from qpriv.datasets.groups import Groups
 from qpriv.datasets.records import iter_records
 from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import VQASample
@@ -55,17 +56,29 @@ class MPDocVQA(VQADataset):
         split: Name of the split; test has no answers.
         on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
             records out, named and counted.
+        group_field: Field of a record that names its group, such as a person; a common name where
+            None, and the document where there is none, see `qpriv.datasets.groups`.
+
+    Raises:
+        DataError: If a file is missing or broken.
     """
 
+    test_split = "val"  # the official test split has no answers
+
     def __init__(
-        self, root: str | Path, split: DocumentSplit = "train", on_bad_row: OnBadRow = "stop"
+        self,
+        root: str | Path,
+        split: DocumentSplit = "train",
+        on_bad_row: OnBadRow = "stop",
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split, on_bad_row)
+        report = DataReport(self.name, split, on_bad_row, default_group="document")
+        groups = Groups(self.name.lower(), report, group_field)
         tree = FileTree(root, report)
         file = tree.require(f"{split}.json", remedy="root is the folder with the question files")
         pages, samples = PageFiles(tree), list[VQASample]()
-        records = iter_records(file, _Page, array="data", report=report)
+        records = iter_records(file, groups.extended(_Page), array="data", report=report)
         for _, record, answers in kept_records(records, report, split != "test"):
             names, number = record.page_ids, record.answer_page_idx or 0
             if not 0 <= number < len(names):
@@ -78,7 +91,7 @@ class MPDocVQA(VQADataset):
                     split=split,
                     qid=str(record.questionId),
                     image_id=names[number],
-                    group_id=str(record.doc_id),
+                    group_id=groups.of(record, where) or str(record.doc_id),
                     image=pages.image(names[number], where),
                     question=record.question or "",
                     answer=answers[0] if answers else "",
@@ -87,7 +100,7 @@ class MPDocVQA(VQADataset):
                     meta={"text": pages.text(names[number]), "pages": tuple(names)},
                 )
             )
-        super().__init__(split, *finished(samples, report, [file.name]))
+        super().__init__(split, *finished(samples, report, [file.name], group_field))
 
 
 class DUDE(VQADataset):
@@ -101,13 +114,25 @@ class DUDE(VQADataset):
         split: Name of the split; test has no answers.
         on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
             records out, named and counted.
+        group_field: Field of a record that names its group, such as a person; a common name where
+            None, and the document where there is none, see `qpriv.datasets.groups`.
+
+    Raises:
+        DataError: If a file is missing or broken.
     """
 
+    test_split = "val"  # the official test split has no answers
+
     def __init__(
-        self, root: str | Path, split: DocumentSplit = "train", on_bad_row: OnBadRow = "stop"
+        self,
+        root: str | Path,
+        split: DocumentSplit = "train",
+        on_bad_row: OnBadRow = "stop",
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
-        report = DataReport(self.name, split, on_bad_row)
+        report = DataReport(self.name, split, on_bad_row, default_group="document")
+        groups = Groups(self.name.lower(), report, group_field)
         tree = FileTree(root, report)
         names = [name for name in tree.names() if "DUDE" in name and name.endswith(".json")]
         file = tree.require(
@@ -116,7 +141,9 @@ class DUDE(VQADataset):
         )
         pages, samples = PageFiles(tree), list[VQASample]()
         records = _of_split(
-            iter_records(file, _Document, array="data", report=report), split, report
+            iter_records(file, groups.extended(_Document), array="data", report=report),
+            split,
+            report,
         )
         for _, record, answers in kept_records(records, report, answered=False):
             answerable = record.answer_type != "not-answerable"
@@ -126,8 +153,10 @@ class DUDE(VQADataset):
                 continue
             variants = accepted(record.answers_variants, report)
             gold = dict.fromkeys((*answers, *variants)) if answerable else {}
-            samples.append(self._sample(record, split, tuple(gold), pages, file.name))
-        super().__init__(split, *finished(samples, report, [file.name]))
+            where = f"{file.name}, question {record.questionId}"
+            group = groups.of(record, where)
+            samples.append(self._sample(record, split, tuple(gold), pages, where, group))
+        super().__init__(split, *finished(samples, report, [file.name], group_field))
 
     def _sample(
         self,
@@ -136,6 +165,7 @@ class DUDE(VQADataset):
         answers: tuple[str, ...],
         pages: PageFiles,
         where: str,
+        group: str | None,
     ) -> VQASample:
         document = str(record.docId)
         page = f"{document}_{answer_page(record.answers_page_bounding_boxes)}"
@@ -144,8 +174,8 @@ class DUDE(VQADataset):
             split=split,
             qid=str(record.questionId),
             image_id=page,
-            group_id=document,
-            image=pages.image(page, f"{where}, question {record.questionId}"),
+            group_id=group or document,
+            image=pages.image(page, where),
             question=record.question or "",
             answer=answers[0] if answers else "",
             answers=answers,

@@ -1,10 +1,10 @@
 """What the document sets share: typed records become samples, and what cannot is counted."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from qpriv.datasets.groups import check_groups
 from qpriv.datasets.image_index import ImageIndex
 from qpriv.datasets.reading import as_text
 from qpriv.datasets.report import DataReport
@@ -130,12 +130,25 @@ def _content(sample: VQASample) -> tuple[object, ...]:
 
 
 def finished(
-    samples: list[VQASample], report: DataReport, files: Iterable[str], group: str = "document"
+    samples: list[VQASample],
+    report: DataReport,
+    files: Iterable[str],
+    group_field: str | None = None,
 ) -> tuple[list[VQASample], DataReport]:
-    """Return samples and the report, with its counts filled in; a group is a document."""
+    """Return samples and the report, with its counts filled in.
+
+    Args:
+        samples: The samples of the split.
+        report: Its account.
+        files: Names of the files that were read.
+        group_field: The field that was asked to name the groups.
+
+    Raises:
+        DataError: If no record has the ``group_field``.
+    """
     samples = _told_apart(samples, report)
     report.files = tuple(files)
-    report.grouped_by = Counter({group: len(samples)})
+    check_groups(report, group_field)
     report.count(samples)
     without = sum(sample.meta.get("text") is None for sample in samples)
     if without:

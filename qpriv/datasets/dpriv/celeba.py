@@ -5,8 +5,9 @@ from itertools import chain, islice
 
 from qpriv.datasets.encodings import read_text
 from qpriv.datasets.files import DataFile
+from qpriv.datasets.groups import common_fields, group_name
 from qpriv.datasets.image_index import ImageIndex
-from qpriv.datasets.report import DataReport
+from qpriv.datasets.report import IMAGE, NAMED, DataReport
 from qpriv.datasets.sample import ImageSource
 from qpriv.datasets.tables import read_cells
 from qpriv.datasets.tree import FileTree
@@ -26,8 +27,8 @@ _REMEDY = (
 class CelebA(ImageSet):
     """CelebA as released (``.txt`` lists) or as on Kaggle (``.csv`` lists, nested image folder).
 
-    Splits are the release's own partition. A person (``identity_CelebA.txt``) is a group where
-    the file is there, an image otherwise.
+    Splits are the release's own partition. A group is what a 41st column of the attributes names
+    (``group_field``), else a person (``identity_CelebA.txt``), else an image.
 
     CelebA may be used for non-commercial research only, and no part of it, nor anything derived
     from it, may be passed on.
@@ -39,24 +40,33 @@ class CelebA(ImageSet):
         split: ``train``, ``val`` or ``test``.
         cap: Largest number of images, drawn by person; all where None.
         seed: Seed of the draw.
+        group_field: Column of the attributes file that names the group of an image, beside the 40
+            attributes, or ``identity``. A column with a common name is found where None, see
+            `qpriv.datasets.groups`.
 
     Raises:
-        DataError: If a file is missing or broken.
+        DataError: If a file is missing or broken, or there is no such column.
     """
 
     name = "CelebA"
     sensitive = True
+    names_groups = True
 
     @staticmethod
-    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+    def read(
+        tree: FileTree, split: str, report: DataReport, group_field: str | None = None
+    ) -> Iterator[LabelledImage]:
         """Yield the images of a split."""
         attributes = _list_file(tree, "list_attr_celeba")
         split_of = _partition(_list_file(tree, "list_eval_partition"))
         identity_of = _identities(tree)
         report.files = (attributes.name,)
-        images, names = tree.images(), _attribute_names(attributes, report)
-        for line, image_id, values in _rows(attributes, NUM_ATTRIBUTES):
+        images, header = tree.images(), _header(attributes, report)
+        column = _group_column(header, group_field, bool(identity_of), attributes)
+        names = _attribute_names(header, column, attributes)
+        for line, image_id, values in _rows(attributes, len(header)):
             report.read += 1
+            group = group_name(values.pop(header.index(column))) if column else ""
             if strange := set(values) - _VALUES:
                 raise _wrong(attributes, line, f"{sorted(strange)[0]!r} is no value: 1 or -1")
             where = split_of.get(image_id)
@@ -64,12 +74,13 @@ class CelebA(ImageSet):
                 report.drop(f"belongs to {where}" if where else "not in the partition file")
                 continue
             person = identity_of.get(image_id, "")
-            report.grouped_by["identity" if person else "image"] += 1
+            own, field = _group(image_id, person, group, column)
+            report.grouped_by[field] += 1
             yield LabelledImage(
                 dataset="CelebA",
                 split=split,
                 image_id=image_id,
-                group_id=f"celeba/person {person}" if person else f"celeba/{image_id}",
+                group_id=f"celeba/{own}",
                 image=_aligned(images, image_id, attributes.name),
                 labels=tuple(
                     name for name, value in zip(names, values, strict=True) if value == "1"
@@ -122,18 +133,53 @@ def _lines(file: DataFile) -> Iterator[tuple[int, list[str]]]:
             yield number, words
 
 
-def _attribute_names(file: DataFile, report: DataReport) -> list[str]:
-    (_, first), (_, second) = islice(chain(_lines(file), ((0, [""]), (0, []))), 2)
-    header = first[1:] if ".csv" in file.name else second
-    if len(header) != NUM_ATTRIBUTES:
+def _group(image_id: str, person: str, group: str, column: str | None) -> tuple[str, str]:
+    """Return the group of an image, and what it is grouped by."""
+    if group and column:
+        return f"{NAMED}{group}", column
+    return (f"person {person}", "identity") if person else (image_id, IMAGE)
+
+
+def _group_column(
+    header: list[str], field: str | None, with_identities: bool, file: DataFile
+) -> str | None:
+    """Return the column that names groups, None where the identities or the images do.
+
+    Raises:
+        DataError: If the column that was asked for is not there, or is an attribute.
+    """
+    if field is None:
+        return next((name for name in common_fields() if name in header), None)
+    if field == "identity" and field not in header and with_identities:
+        return None
+    if field not in header or len(header) == NUM_ATTRIBUTES:
         raise DataError(
-            f"{len(header)} attribute names instead of {NUM_ATTRIBUTES}",
+            f"no column {field!r} beside the {NUM_ATTRIBUTES} attributes to group by",
             where=file.name,
-            remedy=_REMEDY,
+            remedy="add it as a 41st column, or leave group_field out to group by identity",
         )
-    if header is second:
+    return field
+
+
+def _header(file: DataFile, report: DataReport) -> list[str]:
+    """Return the names of the columns behind that of the image."""
+    (_, first), (_, second) = islice(chain(_lines(file), ((0, [""]), (0, []))), 2)
+    if ".csv" in file.name:
+        return [name.strip() for name in first[1:]]
+    if len(second) >= NUM_ATTRIBUTES:
         report.notes.append(f"{file.name} announces {first[0]} images")
-    return [name.strip() for name in header]
+    return second
+
+
+def _attribute_names(header: list[str], group: str | None, file: DataFile) -> list[str]:
+    names = [name for name in header if name != group]
+    if len(names) != NUM_ATTRIBUTES:
+        raise DataError(
+            f"{len(names)} attribute names instead of {NUM_ATTRIBUTES}",
+            where=file.name,
+            remedy=f"{_REMEDY}; a column more may name groups: give it as group_field",
+        )
+    return names
 
 
 def _rows(file: DataFile, width: int) -> Iterator[tuple[int, str, list[str]]]:

@@ -52,7 +52,9 @@ class CIFAR10(ImageSet):
     sensitive = False
 
     @staticmethod
-    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+    def read(
+        tree: FileTree, split: str, report: DataReport, group_field: str | None = None
+    ) -> Iterator[LabelledImage]:
         """Yield the images of a split."""
         batches = ["test_batch"] if split == "test" else [f"data_batch_{n}" for n in range(1, 6)]
         for batch in batches:

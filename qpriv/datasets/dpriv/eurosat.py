@@ -47,7 +47,9 @@ class EuroSAT(ImageSet):
     sensitive = True
 
     @staticmethod
-    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+    def read(
+        tree: FileTree, split: str, report: DataReport, group_field: str | None = None
+    ) -> Iterator[LabelledImage]:
         """Yield the images of a split."""
         images = tree.images(parts=2)
         named = [

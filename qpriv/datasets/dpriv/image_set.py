@@ -12,7 +12,7 @@ from qpriv.datasets.folds import sample_by_group
 from qpriv.datasets.report import DataReport
 from qpriv.datasets.sample import ImageSource, MissingImage
 from qpriv.datasets.tree import FileTree
-from qpriv.errors import DataError
+from qpriv.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +46,13 @@ class ImageSet(Dataset[LabelledImage], ABC):
         split: Name of the split, one of ``splits``.
         cap: Largest number of images, drawn by group; all where None.
         seed: Seed of the draw.
+        group_field: Field that names the group of an image, such as the person; the release's own
+            where None.
 
     Raises:
-        DataError: If the split is unknown, a file is missing or broken, or no image is left.
+        ConfigError: If the set's files cannot carry the ``group_field``.
+        DataError: If the split is unknown, a file is missing or broken, the ``group_field`` is not
+            in it, or no image is left.
     """
 
     name: ClassVar[str]
@@ -60,12 +64,26 @@ class ImageSet(Dataset[LabelledImage], ABC):
     splits: ClassVar[tuple[str, ...]] = ("train", "val", "test")
     """Names of the splits."""
 
+    names_groups: ClassVar[bool] = False
+    """Whether its files have a place for the name of a group: a column, a person's number."""
+
     def __init__(
-        self, root: str | Path, split: str = "train", cap: int | None = None, seed: int = 0
+        self,
+        root: str | Path,
+        split: str = "train",
+        cap: int | None = None,
+        seed: int = 0,
+        group_field: str | None = None,
     ) -> None:
         self.check_split(split)
+        if group_field is not None and not self.names_groups:
+            raise ConfigError(
+                f"{self.name} cannot name groups: its files have no place for persons",
+                where="group_field",
+                remedy="leave it out; an image is a group",
+            )
         report = DataReport(self.name, split)
-        found = list(self.read(FileTree(root, report), split, report))
+        found = list(self.read(FileTree(root, report), split, report, group_field))
         self.split, self.report = split, report
         rows = ((image.group_id, image) for image in found)
         self.samples: Sequence[LabelledImage] = sample_by_group(rows, cap, seed)
@@ -81,13 +99,16 @@ class ImageSet(Dataset[LabelledImage], ABC):
 
     @staticmethod
     @abstractmethod
-    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+    def read(
+        tree: FileTree, split: str, report: DataReport, group_field: str | None = None
+    ) -> Iterator[LabelledImage]:
         """Yield the images of a split, and account for the others.
 
         Args:
             tree: The release.
             split: Name of the split.
             report: Counts what is read, dropped and repaired.
+            group_field: Field that names groups; the release's own where None.
 
         Raises:
             DataError: If a file is missing or broken.

@@ -40,7 +40,9 @@ class MNIST(ImageSet):
     sensitive = False
 
     @staticmethod
-    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+    def read(
+        tree: FileTree, split: str, report: DataReport, group_field: str | None = None
+    ) -> Iterator[LabelledImage]:
         """Yield the images of a split."""
         part = "t10k" if split == "test" else "train"
         pixels_file, labels_file = (

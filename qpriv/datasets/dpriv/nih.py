@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from qpriv.datasets.encodings import read_text
 from qpriv.datasets.files import DataFile
 from qpriv.datasets.folds import assign_groups
-from qpriv.datasets.groups import group_name
-from qpriv.datasets.report import DataReport
+from qpriv.datasets.groups import group_name, joined
+from qpriv.datasets.report import NAMED, DataReport
 from qpriv.datasets.sample import Box
 from qpriv.datasets.tables import read_cells
 from qpriv.datasets.tree import FileTree
@@ -47,35 +47,42 @@ class NIHChestXray14(ImageSet):
         split: ``train``, ``val`` (carved) or ``test``.
         cap: Largest number of images, drawn by patient; all where None.
         seed: Seed of the draw.
+        group_field: Column of the table that names the group of an image, such as a family; the
+            patient where None or where a row has no value. A patient is in one group in any case.
 
     Raises:
-        DataError: If a file is missing or broken.
+        DataError: If a file is missing or broken, or the table has no such column.
     """
 
     name = "NIHChestXray14"
     sensitive = True
+    names_groups = True
 
     @staticmethod
-    def read(tree: FileTree, split: str, report: DataReport) -> Iterator[LabelledImage]:
+    def read(
+        tree: FileTree, split: str, report: DataReport, group_field: str | None = None
+    ) -> Iterator[LabelledImage]:
         """Yield the images of a split."""
         table = tree.require(*_TABLES, remedy=_REMEDY)
         report.files = (table.name,)
-        rows = list(_table(table))
+        report.default_group = "Patient ID"
+        rows = _grouped(list(_table(table, group_field)))
         split_of = _splits(tree, rows, report)
         images, boxes = tree.images(), _boxes(tree)
         for row in rows:
             report.read += 1
-            name, patient = row["image"], row["patient"]
+            name = row["image"]
             where = split_of.get(name)
             if where != split:
                 report.drop(f"belongs to {where}" if where else "in neither of the two lists")
                 continue
-            report.grouped_by["Patient ID"] += 1
+            named = group_field if group_field and row["group"] else report.default_group
+            report.grouped_by[named] += 1
             yield LabelledImage(
                 dataset="NIHChestXray14",
                 split=split,
                 image_id=name,
-                group_id=f"nih/patient {patient}",
+                group_id=f"nih/{row['whole']}",
                 image=images.source(name, table.name),
                 labels=tuple(row["findings"].split("|")),
                 meta={
@@ -88,19 +95,33 @@ class NIHChestXray14(ImageSet):
             )
 
 
+def _grouped(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the rows with the group that each is in: patients of one group are one ``whole``."""
+    own = [_group(row) for row in rows]
+    names = joined(zip((row["patient"] for row in rows), own, strict=True))
+    return [row | {"whole": names.get(one, one)} for row, one in zip(rows, own, strict=True)]
+
+
+def _group(row: dict[str, str]) -> str:
+    return f"{NAMED}{row['group']}" if row["group"] else f"patient {row['patient']}"
+
+
 def _splits(tree: FileTree, rows: Sequence[dict[str, str]], report: DataReport) -> dict[str, str]:
     """Return the split of every image in the lists; of every image where there are none."""
     test, train = _listed(tree, "test_list.txt"), _listed(tree, "train_val_list.txt")
     if test is None or train is None:
         report.notes.append("no test_list.txt and train_val_list.txt: patients parted 70/10/20")
-        by_patient = assign_groups((row["patient"] for row in rows), _SHARES, 0, "NIHChestXray14")
-        return {row["image"]: by_patient[row["patient"]] for row in rows}
+        by_group = assign_groups(map(_rank, rows), _SHARES, 0, "NIHChestXray14")
+        return {row["image"]: by_group[_rank(row)] for row in rows}
     listed = [row for row in rows if row["image"] in train]
     shares = {"val": _SHARES["val"], "train": 1 - _SHARES["val"]}
-    by_patient = assign_groups((row["patient"] for row in listed), shares, 0, "NIHChestXray14")
-    return dict.fromkeys(test, "test") | {
-        row["image"]: by_patient[row["patient"]] for row in listed
-    }
+    by_group = assign_groups(map(_rank, listed), shares, 0, "NIHChestXray14")
+    return dict.fromkeys(test, "test") | {row["image"]: by_group[_rank(row)] for row in listed}
+
+
+def _rank(row: dict[str, str]) -> str:
+    """Return the name by which a row's group is drawn; a patient is drawn by number alone."""
+    return row["whole"].removeprefix("patient ")
 
 
 def _listed(tree: FileTree, name: str) -> frozenset[str] | None:
@@ -112,8 +133,10 @@ def _listed(tree: FileTree, name: str) -> frozenset[str] | None:
     return frozenset(names)
 
 
-def _table(file: DataFile) -> Iterator[dict[str, str]]:
+def _table(file: DataFile, group_field: str | None) -> Iterator[dict[str, str]]:
     """Yield the rows by our column names, whatever the header's blanks, commas and case.
+
+    The column ``group`` holds the name of a group, "" where there is none.
 
     Two headings hold an unquoted comma, so a header has eleven cells, twelve where every line
     ends in a comma; only the cells before those two are read.
@@ -126,15 +149,19 @@ def _table(file: DataFile) -> Iterator[dict[str, str]]:
             f"no column for {', '.join(missing)}", where=f"{file.name}, line 1", remedy=_REMEDY
         )
     width = max(places.values()) + 1
+    place = None if group_field is None else _place(header, group_field, file)
+    if place is not None and place != places["patient"]:
+        places["group"] = place
     for number, row in rows:
-        if len(row) < width:
+        if len(row) < max(width, places.get("group", 0) + 1):
             raise DataError(
                 f"{len(row)} cells instead of {width} or more",
                 where=f"{file.name}, line {number}",
                 remedy="the file ends early: download it again",
             )
         cells = {column: row[place].strip() for column, place in places.items()}
-        cells["patient"] = group_name(cells["patient"])  # a table keeps zeros or loses them
+        for column in ("patient", "group"):  # a table keeps zeros or loses them
+            cells[column] = group_name(cells.get(column))
         if empty := [column for column in _NEEDED if not cells[column]]:
             raise DataError(
                 f"no {', '.join(empty)}",
@@ -142,6 +169,23 @@ def _table(file: DataFile) -> Iterator[dict[str, str]]:
                 remedy="the file was edited: download it again",
             )
         yield cells
+
+
+def _place(header: Sequence[str], column: str, file: DataFile) -> int:
+    """Return the place of the column that names groups, from the end behind the two headings.
+
+    Raises:
+        DataError: If there is none.
+    """
+    names = [cell.strip() for cell in header]
+    if column not in names:
+        raise DataError(
+            f"no column {column!r} to group by",
+            where=f"{file.name}, line 1",
+            remedy=f"name one of {', '.join(names)} as group_field, or leave it out",
+        )
+    place = names.index(column)
+    return place - len(names) if any("[" in name for name in names[:place]) else place
 
 
 def _age(text: str, report: DataReport) -> float | None:

@@ -3,14 +3,24 @@
 import json
 from collections import Counter
 from itertools import combinations
+from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from datamodules.conversations import Conversations as ConversationsModule
+from datamodules.docvqa_canaries import DocVQACanaries
+from datamodules.dpriv import DPriv
 from qpriv.datasets.check import check
 from qpriv.datasets.conversations import Conversations
+from qpriv.datasets.documents.canaries import group_of, without
+from qpriv.datasets.documents.docvqa import DocVQA
+from qpriv.datasets.documents.imdb import PFLDocVQA, convert_imdb
+from qpriv.datasets.documents.multi_page import DUDE, MPDocVQA
+from qpriv.datasets.dpriv.celeba import CelebA
+from qpriv.datasets.dpriv.nih import NIHChestXray14
 from qpriv.datasets.folds import shared_groups
 from qpriv.datasets.gqa import GQA
 from qpriv.datasets.groups import common_fields, group_name, joined
@@ -20,7 +30,9 @@ from qpriv.datasets.vqa_rad import VQARAD
 from qpriv.datasets.vqav2 import VQAv2
 from qpriv.errors import ConfigError, DataError
 from tests.data import pictures
+from tests.data.celeba import data as celeba
 from tests.data.gqa import data as gqa
+from tests.data.mnist import data as mnist
 from tests.data.nih import data as nih
 from tests.data.path_vqa import data as path_vqa
 from tests.data.slake import data as slake
@@ -227,10 +239,119 @@ def test_image_sets_tell_their_groups_and_shared_patients(tmp_path):
     root = nih.write_release(tmp_path)
     found = check("NIHChestXray14", root)
     assert "by Patient ID" in str(found) and not found.leaks
-    with pytest.raises(ConfigError, match="groups of its own"):
+    with pytest.raises(DataError, match="no column 'x' to group by"):
         check("NIHChestXray14", root, group_field="x")
     lists = [root / "train_val_list.txt", root / "test_list.txt"]
     names = [name for path in lists for name in path.read_text().split()]
     lists[0].write_text("\n".join(names[::2]))
     lists[1].write_text("\n".join(names[1::2]))
     assert any(leak.other == "test" for leak in check("NIHChestXray14", root).leaks)
+
+
+def test_documents_are_grouped_by_the_field_that_names_a_person(tmp_path):
+    rows = [
+        {"questionId": n, "image": f"p{n}.png", "docId": n, "ucsf_document_id": f"d{n}",
+         "question": "who?", "answers": [f"name {n}"]}
+        for n in range(4)
+    ]  # fmt: skip
+    for n in range(4):
+        pictures.save(tmp_path / f"p{n}.png", n)
+    people = {0: "007", 1: 7, 2: "8"}
+
+    def write(field):
+        data = [row | ({field: people[n]} if n in people else {}) for n, row in enumerate(rows)]
+        (tmp_path / "train_v1.0.json").write_text(json.dumps({"data": data}))
+
+    write("holder")
+    plain = DocVQA(tmp_path)
+    assert plain.report.groups == 4 and "groups: 4, by document" in str(plain.report)
+    split = DocVQA(tmp_path, group_field="holder")
+    assert len({one.group_id for one in split.samples[:2]}) == 1 and split.report.groups == 3
+    assert "by holder (3 rows); 1 rows without it by document" in str(split.report)
+    with pytest.raises(DataError, match=r"no record of DocVQA/train.*leave .* by document"):
+        DocVQA(tmp_path, group_field="owner")
+    write("person_id")
+    assert DocVQA(tmp_path).report.grouped_by == {"person_id": 3, "document": 1}
+
+    module = DocVQACanaries(root=str(tmp_path), group_field="person_id")
+    assert module.split_samples("train")[0].group_id == "docvqa/group 7"
+    canaries = [SimpleNamespace(key=one.key, group=group_of(one)) for one in plain.samples[:1]]
+    assert len(without(plain.samples, canaries)) == 3
+    with pytest.raises(DataError, match="same group_field"):
+        without(split.samples, canaries)
+
+
+def test_several_pages_and_providers_are_grouped_by_a_field_too(tmp_path):
+    pictures.save(tmp_path / "a_p0.jpg", 1)
+    row = {"questionId": 1, "question": "who?", "answers": ["Acme"], "subject_id": "s1"}
+    page = row | {"doc_id": "a", "page_ids": ["a_p0"]}
+    (tmp_path / "train.json").write_text(json.dumps({"data": [page]}))
+    assert MPDocVQA(tmp_path).report.grouped_by == {"subject_id": 1}
+    (tmp_path / "2023_DUDE_gt.json").write_text(json.dumps({"data": [row | {"docId": "a"}]}))
+    assert DUDE(tmp_path).report.grouped_by == {"subject_id": 1}
+    imdb = tmp_path / "imdb"
+    imdb.mkdir()
+    record = {"question_id": 1, "image_name": "acme_0.jpg", "question": "who?", "answers": "Acme"}
+    rows = [{"version": 1}, record | {"subject_id": 7, "till": "x"}]
+    np.save(imdb / "imdb_train.npy", np.array(rows, dtype=object), allow_pickle=True)
+    for field, named in ((None, "subject_id"), ("till", "till")):
+        split = PFLDocVQA(imdb, allow_pickle=True, group_field=field)
+        assert split.report.grouped_by == {named: 1}
+    convert_imdb(imdb / "imdb_train.npy", imdb / "imdb_train.json", "till")
+    assert PFLDocVQA(imdb).report.grouped_by == {"subject_id": 1}
+    assert PFLDocVQA(imdb, group_field="till").report.grouped_by == {"till": 1}
+
+
+def test_data_check_knows_the_document_sets(tmp_path, capsys):
+    rows = [{"questionId": n, "image": "p.png", "question": "who?", "answers": ["Acme"],
+             "docId": 1, "holder": n} for n in range(2)]  # fmt: skip
+    pictures.save(tmp_path / "p.png", 1)
+    for split in ("train", "val"):
+        (tmp_path / f"{split}_v1.0.json").write_text(json.dumps({"data": rows}))
+    found = check("DocVQA", tmp_path, group_field="holder")
+    assert found.is_sound and "test" in found.absent
+    assert found.reports[0].groups == 1  # one page
+    assert found.reports[1].shared_groups == {"train": 1}
+
+
+def test_the_table_of_xrays_may_name_other_groups(tmp_path):
+    root = nih.write_release(tmp_path)
+    table = root / "Data_Entry_2017_v2020.csv"
+    header, *rows = table.read_text().splitlines()
+    for quoted in (False, True):
+        head = header.replace("OriginalImage[Width,Height]", '"OriginalImage[Width,Height]"')
+        lines = [f"{row},{int(row[:8]) // 2 if int(row[:8]) < 9 else ''}" for row in rows]
+        text = "\n".join([(head if quoted else header) + ",Family", *lines])
+        table.write_text(text)
+        found = check("NIHChestXray14", root, group_field="Family")
+        groups = {one.group_id for one in NIHChestXray14(root, group_field="Family").samples}
+        assert {"nih/group 1", "nih/group 2"} & groups
+        report = found.reports[0]
+        assert report.grouped_by["Family"] and "by Family" in str(found)
+        carved = [NIHChestXray14(root, split, group_field="Family") for split in ("train", "val")]
+        assert not shared_groups(*(split.samples for split in carved))
+    same = check("NIHChestXray14", root, group_field="Patient ID")
+    assert str(same) == str(check("NIHChestXray14", root))
+    with pytest.raises(DataError, match=r"no column 'Clan'.*Family"):
+        check("NIHChestXray14", root, group_field="Clan")
+
+
+@pytest.mark.parametrize("field", ["person_id", "clan"])
+def test_faces_may_have_a_column_of_persons(tmp_path, field):
+    root = celeba.write_kaggle(tmp_path)
+    path = root / "list_attr_celeba.csv"
+    header, *rows = path.read_text().splitlines()
+    path.write_text(
+        "\n".join([f"{header},{field}", *(f"{r},{n // 3}" for n, r in enumerate(rows))])
+    )
+    given = None if field == "person_id" else field
+    split = CelebA(root, group_field=given)
+    assert split.report.groups == 2 and split.report.grouped_by == {field: 6}
+    assert all(len(one.labels) < 41 and field not in one.labels for one in split.samples)
+    digits = str(mnist.write_release(tmp_path / "m"))
+    module = DPriv(celeba=str(root), mnist=digits, celeba_group_field=given or "")
+    assert "celeba/group 0" in {one.group_id for one in module.dataset("train").samples}
+    with pytest.raises(DataError, match="attributes to group by"):
+        CelebA(root, group_field="tribe")
+    with pytest.raises(ConfigError, match="MNIST cannot name groups"):
+        check("MNIST", tmp_path / "m", group_field="person")

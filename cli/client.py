@@ -57,6 +57,7 @@ class ClientData:
 
     Raises:
         ConfigError: If the data are no questions about images, or there is no such client.
+        DataError: If the model does not take a text, and the data do not drop such rows.
     """
 
     def __init__(self, cli: PartyCLI, module: VQAModule) -> None:
@@ -71,10 +72,11 @@ class ClientData:
                 where="--client",
                 remedy=f"num_clients is {self.paradigm.num_clients}, and the first is 0",
             )
+        data.use(module.preprocessor)
         self.shares = cli.given("shard") and self.paradigm.num_clients > 1
         if self.shares:
             self.paradigm.share_out(data.members(), module.seed)
-        samples = data.read("train")
+        samples = data.loaded("train")
         self.loader = ResumableLoader(
             samples,
             batch_size=data.batch_size,

@@ -14,9 +14,12 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.folds import sample_by_group
+from qpriv.datasets.report import OnBadRow
 from qpriv.datasets.sample import AnswerRule, VQASample
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader
 from qpriv.errors import ConfigError, DataError
+
+from .texts import FittingTexts, samples_of
 
 Split = Literal["train", "val", "test"]
 T = TypeVar("T")
@@ -207,6 +210,49 @@ class VQADataModule(SplitDataModule[VQASample]):
         """Return how the set's answers are scored."""
         return self.source.rule
 
+    def __post_init__(self) -> None:
+        """Check the numbers before anything is read."""
+        super().__post_init__()
+        self._texts = FittingTexts()
+        self._preprocessor: object = None
+
+    @property
+    def on_bad_text(self) -> OnBadRow:
+        """Return what is done about a text that the model does not take."""
+        return "stop"
+
+    def use(self, preprocessor: object) -> None:
+        """Check texts with a model's preprocessor where there is no trainer, as in a client.
+
+        Args:
+            preprocessor: What makes batches of samples; its ``check_text`` is asked where it has
+                one.
+        """
+        self._preprocessor = preprocessor
+
+    def loaded(self, split: Split) -> Dataset[VQASample]:
+        """Return a split; once the model is there, those of its samples whose text it takes.
+
+        Raises:
+            DataError: If it does not take one, and `on_bad_text` is ``stop``.
+        """
+        return self.fitting(split, self.read(split))
+
+    def fitting(self, name: str, whole: Dataset[VQASample]) -> Dataset[VQASample]:
+        """Return the samples whose text the model takes; all of them before there is a model.
+
+        Args:
+            name: Name of the split or fold, whose texts are checked once a model.
+            whole: The samples.
+
+        Raises:
+            DataError: If it does not take one, and `on_bad_text` is ``stop``.
+        """
+        module = self.trainer.lightning_module if self.trainer is not None else None
+        preprocessor = self._preprocessor or getattr(module, "preprocessor", None)
+        check = getattr(preprocessor, "check_text", None)
+        return whole if check is None else self._texts.of(name, whole, check, self.on_bad_text)
+
     def accounts(self, whole: Dataset[VQASample], split: Split) -> Iterable[object]:
         """Return the reader's report."""
         return (cast(VQADataset, whole).report,)
@@ -228,8 +274,3 @@ class VQADataModule(SplitDataModule[VQASample]):
         """Return the numbers of at most ``cap`` samples, whole images as far as possible."""
         rows = ((whole[index].group_id, index) for index in range(len(cast(Sized, whole))))
         return sample_by_group(rows, cap, self.run_seed)
-
-
-def samples_of(dataset: Dataset[T]) -> list[T]:
-    """Return the samples of a data set in their order."""
-    return [dataset[index] for index in range(len(cast(Sized, dataset)))]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qpriv.attacks.extraction.contexts import CanarySet
+from qpriv.datasets.decoding import decodable
 from qpriv.datasets.documents.canaries import without
 from qpriv.datasets.documents.docvqa import DocumentSplit, DocVQA
 from qpriv.datasets.documents.preparation import load_canaries
@@ -21,8 +22,9 @@ class DocVQACanaries(DocumentDataModule):
 
     Args:
         root: Folder of DocVQA, or of a parquet mirror, or a ``.zip`` of it.
-        on_bad_row: ``stop`` raises the error of a record that cannot be used, ``drop`` leaves such
-            records out; as ``qpriv prepare canaries`` was told.
+        on_bad_row: ``stop`` raises the error of a record that cannot be used, of a page that cannot
+            be decoded, too; ``drop`` leaves such records out, as ``qpriv prepare canaries`` was
+            told.
         group_field: Field of a record that names its group, such as a person, as ``qpriv prepare
             canaries`` was told. A common name is found where empty, else a document is a group.
         canary_folder: Folder that ``qpriv prepare canaries`` wrote.
@@ -46,4 +48,5 @@ class DocVQACanaries(DocumentDataModule):
         return CanarySet(load_canaries(Path(self.canary_folder)), training)
 
     def _read(self, split: DocumentSplit) -> Sequence[VQASample]:
-        return DocVQA(self.root, split, self.on_bad_row, self.group_field or None).samples
+        found = DocVQA(self.root, split, self.on_bad_row, self.group_field or None)
+        return decodable(found.samples, found.report)

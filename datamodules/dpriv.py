@@ -19,8 +19,9 @@ from qpriv.datasets.dpriv.nih import NIHChestXray14
 from qpriv.datasets.leaks import OnLeak, find_leaks, report_leaks
 from qpriv.datasets.report import OnBadRow
 
-from .base import Split, SplitDataModule, samples_of
+from .base import Split, SplitDataModule
 from .missing import OnMissing, present
+from .texts import samples_of
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -45,7 +46,8 @@ class DPriv(SplitDataModule[BagSample]):
         missing_images: ``error`` stops at `setup` where images are not there, ``drop`` goes on
             without them.
         on_bad_row: ``drop`` decodes every picture before the training and leaves those that cannot
-            be, or that are missing, out, named and counted; ``stop`` raises their error.
+            be, or that are missing, out, named and counted; ``stop`` checks the header and the end of
+            every file, and raises the error of the first that cannot be decoded.
         side: Side of the common size in pixels.
     """
 
@@ -100,10 +102,8 @@ class DPriv(SplitDataModule[BagSample]):
         field = fields.get(kind.__name__) or None
         found = makers[kind.__name__](root, split, self.cap, self.run_seed, field)
         found.report.on_bad_row = self.on_bad_row
-        drops = self.on_bad_row == "drop"
-        missing = "drop" if drops else self.missing_images
+        missing = "drop" if self.on_bad_row == "drop" else self.missing_images
         found.samples = present(found.samples, found.report, missing, root)
-        if drops:
-            found.samples = decodable(found.samples, found.report)
+        found.samples = decodable(found.samples, found.report)
         found.report.kept = len(found)
         return found

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
-from torch.utils.data import Dataset
-
 from qpriv.datasets.base import VQADataset
 from qpriv.datasets.decoding import decodable
 from qpriv.datasets.folds import split_by_group
@@ -17,9 +15,9 @@ from qpriv.datasets.sample import MissingImage, VQASample
 from qpriv.datasets.tree import MissingFileError
 from qpriv.errors import ConfigError
 
-from .base import Split, VQADataModule, samples_of
+from .base import Split, VQADataModule
 from .missing import OnMissing, present
-from .texts import FittingTexts
+from .texts import samples_of
 
 
 class RowOptions(TypedDict):
@@ -54,8 +52,9 @@ class ReleasedVQA(VQADataModule):
         missing_images: ``error`` stops at `setup` where images are not there, ``drop`` goes on
             without their questions.
         on_bad_row: ``stop`` raises the error of a row that cannot be used: a null or an object for
-            an answer, an id that stands twice, a picture that cannot be decoded. ``drop`` leaves
-            such rows and those without a picture out, named and counted; every picture is decoded
+            an answer, an id that stands twice, a picture that cannot be decoded. Before the fit
+            begins, the header and the end of every picture file are checked. ``drop`` leaves such
+            rows and those without a picture out, named and counted; every picture is decoded
             before the fit begins.
         on_leak: ``error`` stops where splits share images, ``warn`` logs how many.
         val_fraction: Share of the training images to validate on, for sets without a split of
@@ -80,7 +79,6 @@ class ReleasedVQA(VQADataModule):
         """Check the settings before anything is read."""
         super().__post_init__()
         self._releases: dict[str, VQADataset] = {}
-        self._texts = FittingTexts()
         if not 0 < self.val_fraction < 1:
             raise ConfigError(f"val_fraction is {self.val_fraction}", remedy="choose 0 to 1")
         if self.victim_share != 1 and not 0 < self.victim_share <= _MOST_FOR_VICTIM:
@@ -93,6 +91,11 @@ class ReleasedVQA(VQADataModule):
     def rows(self) -> RowOptions:
         """Return what every reader is told of its rows."""
         return {"group_field": self.group_field or None, "on_bad_row": self.on_bad_row}
+
+    @property
+    def on_bad_text(self) -> OnBadRow:
+        """Return what is done about a text that the model does not take: ``on_bad_row``."""
+        return self.on_bad_row
 
     @abstractmethod
     def open(self, split: str) -> VQADataset:
@@ -127,14 +130,6 @@ class ReleasedVQA(VQADataModule):
         """
         samples, report = self._parted(split)
         return VQADataset(split, self._usable(samples, report), report)
-
-    def loaded(self, split: Split) -> Dataset[VQASample]:
-        """Return a split; once the model is there, those of its samples whose text it takes.
-
-        Raises:
-            DataError: If it does not take one, and ``on_bad_row`` is ``stop``.
-        """
-        return self._fitting(split, self.read(split))
 
     def nonmembers(self) -> Sequence[VQASample]:
         """Return as many images' questions as the victim has, never trained on."""
@@ -196,7 +191,7 @@ class ReleasedVQA(VQADataModule):
         name = _FOLDS[number]
         if name not in self._datasets:
             self._datasets[name] = self._kept_from_victim(number)
-        return samples_of(self._fitting(name, self._datasets[name]))
+        return samples_of(self.fitting(name, self._datasets[name]))
 
     def _kept_from_victim(self, number: int) -> VQADataset:
         if self.victim_share == 1:
@@ -212,7 +207,7 @@ class ReleasedVQA(VQADataModule):
         fold = self._folds(samples)[number]
         there = [sample for sample in fold if not isinstance(sample.image, MissingImage)]
         report = DataReport(self.source.name, "train", self.on_bad_row)
-        kept = self._decodable(there, report)
+        kept = decodable(there, report)
         if report.bad:
             logger.warning(
                 "%s: %d rows are left out, such as %s",
@@ -223,23 +218,9 @@ class ReleasedVQA(VQADataModule):
         return VQADataset("train", kept)
 
     def _usable(self, samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
-        """Return the samples whose picture is there and, where bad rows are dropped, decodable."""
+        """Return the samples whose picture is there and can be decoded."""
         missing = "drop" if self.on_bad_row == "drop" else self.missing_images
-        return self._decodable(present(samples, report, missing, self.root), report)
-
-    def _fitting(self, name: str, whole: Dataset[VQASample]) -> Dataset[VQASample]:
-        """Return the samples whose text the model takes, all before there is one.
-
-        Args:
-            name: Name of the split or fold, whose texts are checked once a model.
-            whole: The samples.
-        """
-        module = self.trainer.lightning_module if self.trainer is not None else None
-        check = getattr(getattr(module, "preprocessor", None), "check_text", None)
-        return whole if check is None else self._texts.of(name, whole, check, self.on_bad_row)
-
-    def _decodable(self, samples: Sequence[VQASample], report: DataReport) -> Sequence[VQASample]:
-        return samples if self.on_bad_row == "stop" else decodable(samples, report)
+        return decodable(present(samples, report, missing, self.root), report)
 
     def _is_compared(self, split: Split, stage: str) -> bool:
         return stage == "fit" or split in self._datasets

@@ -1,8 +1,9 @@
-"""Samples whose text a model takes: the others are an error before training, or a counted drop."""
+"""Samples whose text a model takes: others are an error before training, or a counted drop."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from copy import deepcopy
+from typing import TypeVar, cast
 
 from torch.utils.data import Dataset
 
@@ -11,8 +12,7 @@ from qpriv.datasets.report import DataReport, OnBadRow
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import DataError
 
-from .base import samples_of
-
+T = TypeVar("T")
 TextCheck = Callable[[VQASample], None]
 """What raises a `DataError` where a model does not take a sample's text."""
 
@@ -78,3 +78,8 @@ def accepted(
         else:
             kept.append(sample)
     return kept
+
+
+def samples_of(dataset: Dataset[T]) -> list[T]:
+    """Return the samples of a data set in their order."""
+    return [dataset[index] for index in range(len(cast(Sized, dataset)))]

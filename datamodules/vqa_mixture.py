@@ -7,15 +7,21 @@ from typing import cast
 from torch.utils.data import Dataset
 
 from qpriv.datasets import mixture
+from qpriv.datasets.base import VQADataset
+from qpriv.datasets.report import OnBadRow
 from qpriv.datasets.sample import VQASample
 
 from .base import Split, VQADataModule
 from .released import ReleasedVQA
+from .texts import samples_of
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class VQAMixture(VQADataModule):
     """The union of several released sets; see `qpriv.datasets.mixture.VQAMixture`.
+
+    A text that the model does not take is left out where every set has ``on_bad_row: drop``; it is
+    an error before the training otherwise.
 
     Args:
         datasets: The modules of the sets; their own loaders are not used.
@@ -51,4 +57,11 @@ class VQAMixture(VQADataModule):
 
     def oracle_samples(self, split: Split = "train") -> Sequence[VQASample]:
         """Return the samples of a split on which the oracle searches the best ratio."""
-        return self.dataset(split).oracle_samples
+        searched = VQADataset(split, self.dataset(split).oracle_samples)
+        return samples_of(self.fitting(f"{split} of the oracle", searched))
+
+    @property
+    def on_bad_text(self) -> OnBadRow:
+        """Return what is done about a text that the model does not take."""
+        drops = all(module.on_bad_row == "drop" for module in self.datasets)
+        return "drop" if drops else "stop"

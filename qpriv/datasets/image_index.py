@@ -1,5 +1,6 @@
 """`ImageIndex`: the file that a record means by the name it gives an image."""
 
+import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,14 +9,16 @@ from typing import TYPE_CHECKING
 from PIL import Image
 from rapidfuzz import fuzz, process
 
-from .files import DataFile, DiskFile, ZipMember
-from .images import SUFFIXES, decode_image
+from .files import UNPACKING_ERRORS, DataFile, DiskFile, ZipMember
+from .images import SUFFIXES, decode_image, has_sound_header
 from .names import folded
 from .sample import FileImage, ImageSource, MissingImage
 
 if TYPE_CHECKING:
     from .tree import FileTree
 
+_HEADER = 1 << 16
+"""Bytes of an archived picture in which its header should end."""
 _COMPARED = 200
 """Pairs of equally named images that are compared byte by byte; sizes must do for the others."""
 _NAMED = 5
@@ -37,6 +40,20 @@ class ArchivedImage:
             DataError: If it is not an image, or the archive is damaged.
         """
         return decode_image(self.file.read(), self.file.name)
+
+    def check(self) -> None:
+        """Check the header, without unpacking the rest; decode it only if it looks wrong.
+
+        Raises:
+            DataError: If it cannot be decoded, or the archive is damaged.
+        """
+        try:
+            with self.file.open() as stream:
+                head = stream.read(_HEADER)
+        except UNPACKING_ERRORS:
+            head = b""
+        if not has_sound_header(io.BytesIO(head)):
+            self.load()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Encoded pictures to RGB: few formats, no more pixels than a limit, as their maker meant them."""
 
 import io
+import os
 from typing import IO, Final
 
 import numpy as np
@@ -34,6 +35,8 @@ _UNDECODABLE = {
     b"<svg": "SVG",
 }
 _CONTAINERS = {b"avif": "AVIF", b"avis": "AVIF", b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIF"}
+_ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82", "GIF": b"\x00;"}
+"""Last bytes of a whole file, by format."""
 _ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -80,6 +83,34 @@ def decode_image(source: bytes | IO[bytes], where: str) -> Image.Image:
             where=where,
             remedy=f"download it again, or convert it to one of {', '.join(FORMATS)}",
         ) from error
+
+
+def has_sound_header(stream: IO[bytes]) -> bool:
+    """Return whether a file begins as a picture that is decoded, of no more pixels than the limit."""
+    return _format(stream) != ""
+
+
+def looks_whole(stream: IO[bytes]) -> bool:
+    """Return whether a file begins as a picture and ends as its format does, in microseconds.
+
+    False does not mean that it cannot be decoded: some formats have no mark at their end, and
+    harmless bytes may follow it.
+    """
+    end = _ENDS.get(_format(stream))
+    if end is None:
+        return False
+    stream.seek(-len(end), os.SEEK_END)
+    return stream.read() == end
+
+
+def _format(stream: IO[bytes]) -> str:
+    """Return Pillow's name of a picture's format, nothing where its header is wrong."""
+    try:
+        with Image.open(stream, formats=FORMATS) as image:
+            _check_size(*image.size, limit_from(SETTING, _MOST_PIXELS), "")
+            return image.format or ""
+    except Exception:  # whatever is wrong, `decode_image` tells it
+        return ""
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

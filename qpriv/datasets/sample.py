@@ -13,7 +13,7 @@ from PIL import Image
 from qpriv.errors import DataError
 
 from .files import open_regular
-from .images import decode_image
+from .images import decode_image, looks_whole
 
 Box = tuple[int, int, int, int]
 """Left, top, right, bottom in pixels of the stored image; right and bottom are exclusive."""
@@ -65,6 +65,17 @@ class FileImage:
         """
         with open_regular(self.path) as file:
             return decode_image(file, str(self.path))
+
+    def check(self) -> None:
+        """Check the header and the end of the file; decode it only if they look wrong.
+
+        Raises:
+            DataError: If the file is missing or cannot be decoded.
+        """
+        with open_regular(self.path) as file:
+            if not looks_whole(file):
+                file.seek(0)
+                decode_image(file, str(self.path))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

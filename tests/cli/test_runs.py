@@ -14,6 +14,7 @@ from cli.errors import told_briefly
 from cli.main import main
 from cli.run_folder import RunOptions, open_run
 from qpriv.errors import ConfigError
+from tests.data import pictures
 from tests.held import held_by_another
 
 from .conftest import QUICK, SMALL
@@ -253,3 +254,33 @@ def test_the_death_of_another_process_is_told_in_a_line(said, capsys):
     told = capsys.readouterr().err
     assert "another process of this run died" in told
     assert "go on with last" in told
+
+
+@pytest.mark.slow
+def test_a_fit_goes_on_without_a_picture_that_broke_in_its_middle(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    turns = [{"from": "human", "value": "what?"}, {"from": "gpt", "value": "red"}]
+    rows = [{"id": n, "image": f"{n}.png", "conversations": turns} for n in range(8)]
+    for number in range(8):
+        pictures.save(tmp_path / f"{number}.png", number, size=(90, 70))
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(rows))
+
+    def fit(epochs, *more):
+        words = ["--data=Conversations", f"--data.root={tmp_path}", "--data.batch_size=4"]
+        main(["fit", "--config=tiny/vqa.yaml", *words, "--run.wandb=off",
+              "--trainer.enable_progress_bar=false", f"--trainer.max_epochs={epochs}",
+              f"--trainer.default_root_dir={tmp_path / 'run'}", *more])  # fmt: skip
+
+    fit(1)
+    whole = (tmp_path / "3.png").read_bytes()
+    middle = len(whole) // 2  # the header and the end are right
+    (tmp_path / "3.png").write_bytes(whole[:middle] + bytes(100) + whole[middle + 100 :])
+    with pytest.raises(SystemExit) as leaving:
+        fit(2, "--ckpt_path=last")
+    told = capsys.readouterr().err
+    assert leaving.value.code == 2 and "3.png" in told and "Conversations/train/3" in told
+    assert "qpriv data check --dataset Conversations" in told and "on_bad_row: drop" in told
+    fit(2, "--ckpt_path=last", "--data.on_bad_row=drop")
+    epochs = {line.get("epoch") for line in lines(tmp_path / "run", "metrics.jsonl")}
+    assert 1 in epochs

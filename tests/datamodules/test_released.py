@@ -6,11 +6,13 @@ import tracemalloc
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from cli.client import ClientData
 from datamodules.conversations import Conversations
 from datamodules.dpriv import DPriv
 from datamodules.gqa import GQA
@@ -292,3 +294,42 @@ def test_memory_stays_flat_as_a_set_grows_tenfold(tmp_path):
     picture = 160 * 160 * 3
     assert peak(20) > picture
     assert peak(200) < peak(20) + 2 * picture
+
+
+def test_a_mixture_checks_texts_as_its_sets_do(tmp_path, caplog):
+    root = str(slake.write_release(tmp_path))
+
+    def made(on_bad_row):
+        return VQAMixture(datasets=[SLAKE(root=root, on_bad_row=on_bad_row)], seed=0)
+
+    key = made("stop").samples("train")[0].key
+    with pytest.raises(DataError, match=r"too long.*on_bad_row"):
+        with_model(made("stop"), [key]).train_dataloader()
+    module = with_model(made("drop"), [key])
+    for samples in (module.train_dataloader().dataset, module.oracle_samples()):
+        assert key not in {sample.key for sample in samples}
+    assert "1 rows are left out" in caplog.text
+
+
+def test_a_client_without_a_trainer_checks_texts_too(attacked):
+    made, refused = attacked
+
+    def check_text(sample):
+        if sample.key in refused.values():
+            raise DataError("too long", where=sample.key)
+
+    def client(module):
+        words = {"client": 0, "shard": False}
+        cli = SimpleNamespace(datamodule=module, given=words.get)
+        model = SimpleNamespace(
+            paradigm=SimpleNamespace(num_clients=1, shards=None),
+            preprocessor=SimpleNamespace(check_text=check_text),
+        )
+        return ClientData(cli, model)
+
+    with pytest.raises(DataError, match=r"too long.*on_bad_row"):
+        client(made("stop"))
+    found = client(made("drop"))
+    assert refused["members"] not in {sample.key for sample in found.loader.dataset}
+    assert len(found.loader.dataset) == len(made("drop").members()) - 1
+    assert found.validation() == made("drop").samples("val")

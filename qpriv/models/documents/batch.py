@@ -7,6 +7,7 @@ from msgspec import Struct
 from PIL import Image
 from torch import Tensor
 
+from qpriv.datasets.decoding import load_picture
 from qpriv.datasets.sample import VQASample
 
 PageQuestions = tuple[VQASample, ...]
@@ -87,7 +88,7 @@ class PageReader:
         key = (sample.dataset, sample.split, sample.image_id)
         if key in self._kept:
             return self._kept[key]
-        page = self._page(sample.image.load())
+        page = self._page(load_picture(sample))
         size = page.numel() * page.element_size()
         if size <= self._room:
             self._room -= size

@@ -1,7 +1,6 @@
 """`Preprocessor`: samples to tensors, as the checkpoint's own processor does it."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -9,7 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import BaseImageProcessor, LlavaProcessor, PreTrainedTokenizerBase
 
-from qpriv.datasets.sample import Box, ImageSource, VQASample
+from qpriv.datasets.decoding import Keyed, load_picture
+from qpriv.datasets.sample import Box, VQASample
 from qpriv.errors import ConfigError, DataError, ModelError
 
 from ..batch import VQABatch
@@ -18,15 +18,6 @@ from .encoders import SensitivityEncoder
 
 DEFAULT_PROMPT = "USER: <image>\n{question} ASSISTANT:"
 """LLaVA-1.5's prompt, byte for byte the same in training, evaluation and attacks."""
-
-
-class HasImage(Protocol):
-    """A sample of any kind that comes with an image."""
-
-    @property
-    def image(self) -> ImageSource:
-        """Return where the pixels come from."""
-        ...
 
 
 class Preprocessor:
@@ -121,9 +112,9 @@ class Preprocessor:
             prompt_mask=_mask(prompts, "left"),
         )
 
-    def pixels(self, samples: Sequence[HasImage]) -> Tensor:
+    def pixels(self, samples: Sequence[Keyed]) -> Tensor:
         """Return the crops as the checkpoint's image processor makes them, ``[B, 3, H, W]``."""
-        images = [sample.image.load() for sample in samples]
+        images = [load_picture(sample) for sample in samples]
         pixels: Tensor = self.image_processor(images=images, return_tensors="pt")["pixel_values"]
         return pixels
 

@@ -2,21 +2,29 @@
 
 import json
 import pickle
+import zipfile
+from collections import Counter
 from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from datamodules.dpriv import DPriv
 from datamodules.slake import SLAKE as SLAKEModule
+from qpriv.datasets import images
 from qpriv.datasets.check import check
 from qpriv.datasets.conversations import Conversations
+from qpriv.datasets.decoding import load_picture, suspect_images
 from qpriv.datasets.documents.docvqa import DocVQA
+from qpriv.datasets.files import zip_members
 from qpriv.datasets.gqa import GQA
+from qpriv.datasets.image_index import ArchivedImage
 from qpriv.datasets.mixture import VQAMixture
 from qpriv.datasets.okvqa import OKVQA
 from qpriv.datasets.path_vqa import PathVQA
+from qpriv.datasets.sample import FileImage
 from qpriv.datasets.slake import SLAKE
 from qpriv.datasets.submission import write_submission
 from qpriv.datasets.vqa_rad import VQARAD
@@ -169,6 +177,7 @@ def test_pictures_are_decoded_before_a_fit_where_bad_rows_are_dropped(tmp_path, 
     left = module.samples("train")
     assert 0 < len(left) < len(whole) and all(s.image.load() for s in left)
     assert "bad row" in caplog.text and "xmlab1" in caplog.text
+    pictures.save(root / "imgs/xmlab1/source.jpg", 1)
     gone.image.path.unlink()
     with pytest.raises(DataError, match="missing"):
         SLAKEModule(root=str(root)).setup("fit")
@@ -301,3 +310,66 @@ def test_ids_do_not_change_on_the_way_to_a_submission(tmp_path):
     write_submission(tmp_path / "x.json", samples, {s.key: "a" for s in samples})
     rows = json.loads((tmp_path / "x.json").read_text())
     assert [row["question_id"] for row in rows] == ["007", "q7", 7, 12]
+
+
+BROKEN = {
+    "cut short": lambda data: data[: len(data) // 2],
+    "a web page": lambda data: b"<!DOCTYPE html>",
+    "too large": lambda data: data[:16] + (60_000).to_bytes(4, "big") * 2 + data[24:],
+}
+
+
+@pytest.mark.parametrize("archived", [False, True])
+@pytest.mark.parametrize("ending", ["jpg", "png", "gif", "bmp", "webp"])
+def test_broken_files_are_found_without_decoding_those_that_are_whole(
+    tmp_path, ending, archived, monkeypatch
+):
+    pictures.save(tmp_path / "noise.png", 1, size=(90, 70))
+    for number in range(2):
+        with Image.open(tmp_path / "noise.png") as image:
+            image.save(tmp_path / f"{number}.{ending}")
+    whole, broken = ((tmp_path / f"{n}.{ending}") for n in range(2))
+    kinds = [kind for kind in BROKEN if ending == "png" or kind != "too large"]
+    for kind in kinds:
+        broken.write_bytes(BROKEN[kind](whole.read_bytes()))
+        if archived and kind == "cut short":
+            continue  # only the head of an archived picture is unpacked
+        decoded = Counter()
+        monkeypatch.setattr(images, "_upright", lambda image, _: decoded.update(["one"]) or image)
+        found = suspect_images([Picture(path, archived) for path in (whole, broken)])
+        assert list(found) == [broken.name] and broken.name in found[broken.name].where
+        assert archived or decoded.total() == (ending in ("bmp", "webp"))
+
+
+def test_a_fit_stops_at_broken_pictures_before_it_begins(tmp_path):
+    root = slake.write_release(tmp_path)
+    broken = [s.image.path for s in SLAKE(root).samples[:1]] + [SLAKE(root).samples[-1].image.path]
+    for path in broken:
+        path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"on_bad_row: drop") as caught:
+        SLAKEModule(root=str(root)).setup("fit")
+    told = str(caught.value)
+    assert str(broken[0]) in told and "as are 1 others" in told
+    assert "`qpriv data check --dataset SLAKE --root FOLDER`" in told
+
+
+def test_a_picture_that_breaks_in_the_middle_of_a_fit_is_told_with_its_record(tmp_path):
+    sample = SLAKE(slake.write_release(tmp_path)).samples[0]
+    sample.image.path.write_bytes(b"no picture")
+    with pytest.raises(DataError) as caught:
+        load_picture(sample)
+    for words in (str(sample.image.path), sample.key, "qpriv data check --dataset SLAKE",
+                  "on_bad_row: drop", "--ckpt_path last"):  # fmt: skip
+        assert words in str(caught.value)
+
+
+class Picture:
+    """A sample whose picture is a file, or a member of an archive."""
+
+    def __init__(self, path, archived):
+        self.image_id, self.image = path.name, FileImage(path)
+        if archived:
+            archive = path.with_suffix(".zip")
+            with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+                file.write(path, path.name)
+            self.image = ArchivedImage(next(zip_members(archive)))

@@ -47,6 +47,8 @@ class Claimed:
         below: Threshold of a claim that says "less than"; exactly one of the two is given.
         paired: Name of a figure that holds the difference to the baseline paired by image, which
             is tested instead where it was measured.
+        strongest: Whether it speaks of the strongest of all attacks that answer the same question,
+            and not of the attack that declares it.
         without: What must be run where the figure is missing altogether; empty where the claim
             is then not made.
     """
@@ -60,6 +62,7 @@ class Claimed:
     above: float | None = None
     below: float | None = None
     paired: str = ""
+    strongest: bool = False
     without: str = ""
 
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from .claims import RULE, evaluate_claims
 from .evidence import Evidence
-from .figures import all_pictures
+from .figures import pictures_by_dataset
 from .gallery import galleries
 from .quantities import answers, headlines
 from .run_folder import Run, find_runs, read_run
@@ -96,9 +96,11 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
     by_dataset = {name: evidence.within(name) for name in evidence.datasets}
     answered = [each for each in by_dataset.values() if _is_told_of_a_policy(each)]
     claims = [claim for each in answered for claim in evaluate_claims(each)]
-    main = next(iter(by_dataset.values()), evidence)
-    curves = [curve for run in runs for curve in run.curves]
-    histograms = [each for run in runs for each in run.histograms]
+    pictures = pictures_by_dataset(
+        by_dataset or {"": evidence},
+        [curve for run in runs for curve in run.curves],
+        [each for run in runs for each in run.histograms],
+    )
     datasets = [_dataset(name, each) for name, each in by_dataset.items()]
     tables = [table for report in datasets for table in report.all_tables]
     environment = Environment(
@@ -121,7 +123,7 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
         claims=claims,
         verdicts=Counter(claim.verdict for claim in claims),
         rule=RULE,
-        pictures=[(each, Markup(each.svg)) for each in all_pictures(main, curves, histograms)],
+        pictures=[(each, Markup(each.svg)) for each in pictures],
         galleries=galleries(runs, redact=redact),
         redacted=redact,
         runs=[(run, _shortened(run.config) if redact else run.config) for run in runs],

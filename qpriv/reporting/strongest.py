@@ -1,63 +1,17 @@
-"""Which figure a headline shows: that of the attacker who takes most of what really crosses."""
+"""Which figure a headline shows, who took it, and what it is to be held against."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from qpriv.key import AttackSetting
 from qpriv.quantity import Quantity
-from qpriv.result import Scalar
 
+from .claims.attackers import common_attacker as common_attacker
+from .claims.attackers import strongest_figure as strongest_figure
 from .claims.attacks import chance
-from .claims.comparison import strongest
 from .condition import Condition
 from .evidence import Evidence, Figure
 from .numbers import MISSING, number
 from .quantities import answers, quantity
-
-
-def strongest_figure(
-    evidence: Evidence, own: Quantity, condition: Condition, *, supposed: bool = False
-) -> Figure | None:
-    """Return the figure that a headline shows of a policy, or None where none has a value.
-
-    Of a leak it is the largest value over all attackers, settings and questions that were tried;
-    of any other quantity the one to show (`Evidence.figure`).
-
-    Args:
-        evidence: All figures.
-        own: The headline.
-        condition: The policy.
-        supposed: Return what would be read at a cut that the run does not have, where nothing of
-            it was read at one that it has. Such a figure is no headline.
-    """
-    figures = [
-        figure
-        for name in answers(own)
-        for figure in _latest(evidence, name, condition)
-        if figure.estimate
-    ]
-    real = [figure for figure in figures if not figure.hypothetical]
-    found = ([] if real else figures) if supposed else real
-    if own.direction != "leak":
-        return found[0] if found else None
-    return max(found, key=_value, default=None)
-
-
-def common_attacker(evidence: Evidence, own: Quantity) -> tuple[str, dict[str, Scalar]]:
-    """Return name and setting of the attacker whose figures are compared over policies.
-
-    A chart holds one attacker against several policies: the one put to most of them, and of
-    these the one that takes most.
-    """
-
-    def weight(name: str) -> tuple[int, float]:
-        setting = strongest(evidence, name)
-        found = [evidence.estimate(name, c, **setting) for c in evidence.conditions]
-        values = [estimate.value for estimate in found if estimate]
-        return len(values), sum(values)
-
-    names = answers(own)
-    name = max(names, key=weight) if own.direction == "leak" else own.name
-    return name, strongest(evidence, name)
 
 
 def by_whom(evidence: Evidence, own: Quantity, figure: Figure) -> str:
@@ -138,21 +92,7 @@ def margin(evidence: Evidence, figure: Figure) -> float:
     prior = figure.example.attack.get("prior")
     guess = float(prior or chance(figure.example) or own.chance or 0.0)
     held = floor.estimate.value if floor and floor.estimate else guess
-    return _value(figure) - held
-
-
-def _latest(evidence: Evidence, name: str, condition: Condition) -> Iterator[Figure]:
-    """Yield, for each setting and channel, the figure to show of those of several splits."""
-    groups: dict[object, list[Figure]] = {}
-    for figure in evidence.named(name):
-        if figure.condition == condition:
-            groups.setdefault((figure.setting, figure.channel), []).append(figure)
-    for figures in groups.values():
-        yield max(figures, key=lambda figure: figure.recency)
-
-
-def _value(figure: Figure) -> float:
-    return figure.estimate.value if figure.estimate else float("-inf")
+    return (figure.estimate.value if figure.estimate else float("-inf")) - held
 
 
 def _why(floor: Figure | None) -> str:

@@ -88,6 +88,7 @@ SUPERVISED = Attack(
             against="baseline",
             above=2.0,
             paired=FACE_GAIN.name,
+            strongest=True,
             without="a run without pruning",
         ),
         Claimed(
@@ -98,6 +99,7 @@ SUPERVISED = Attack(
             tested="Top-1 rate in multiples of chance",
             against="chance",
             above=10.0,
+            strongest=True,
         ),
     ),
 )

@@ -1,7 +1,8 @@
 """Claims about what an attacker takes: faces, identities, membership."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from qpriv.attacks.reconstruction.scoring import FOUND_GONE
 from qpriv.attacks.registry import attacks
 from qpriv.declaration import Attack, Claimed
 from qpriv.quantity import Quantity
@@ -12,11 +13,11 @@ from ..estimate import Estimate, combine, difference
 from ..evidence import Evidence, Figure
 from ..numbers import MISSING, with_interval
 from ..quantities import quantity
+from .attackers import beside, common_attacker, strongest_figure, with_attacker
 from .comparison import (
     FACE_PSNR,
     FACE_TOKENS,
     REIDENTIFICATION,
-    REIDENTIFICATION_GONE,
     TREND_RATIOS,
     against_ladder,
     aware_halves,
@@ -55,17 +56,20 @@ def declared_claims(evidence: Evidence) -> Iterator[Claim]:
 
 
 def _declared(evidence: Evidence, attack: Attack, claim: Claimed) -> Iterator[Claim]:
-    own = quantity(attack.figure(claim.quantity))
-    setting = strongest(evidence, own.name)
+    declared = quantity(attack.figure(claim.quantity))
+    setting = strongest(evidence, declared.name)
     for condition in _conditions(evidence, claim):
-        figures: Sequence[Figure | None] = [evidence.figure(own.name, condition, **setting)]
+        own, figures = declared, [evidence.figure(declared.name, condition, **setting)]
+        if claim.strongest and (found := _strongest(evidence, declared, condition)):
+            own, figures = quantity(found.name), [found]
         if claim.against == "unpruned":  # each attacker has its own unpruned counterpart
             figures = [f for f in evidence.named(own.name) if f.condition == condition]
         for figure in figures:
-            estimate, needed = _tested(evidence, attack, claim, condition, figure)
+            statement = f"{_named(evidence, condition, figure, claim)}: {claim.statement}"
+            estimate, needed = _tested(evidence, own, claim, condition, figure)
             yield judged(
                 claim.topic,
-                f"{_named(evidence, condition, figure, claim)}: {claim.statement}",
+                with_attacker(evidence, own.name, statement) if claim.strongest else statement,
                 estimate,
                 claim.tested,
                 above=claim.above,
@@ -76,6 +80,12 @@ def _declared(evidence: Evidence, attack: Attack, claim: Claimed) -> Iterator[Cl
             )
 
 
+def _strongest(evidence: Evidence, own: Quantity, condition: Condition) -> Figure | None:
+    """Return the figure of the strongest attacker, at a cut that no run has if at no other."""
+    real = strongest_figure(evidence, own, condition)
+    return real or strongest_figure(evidence, own, condition, supposed=True)
+
+
 def _conditions(evidence: Evidence, claim: Claimed) -> list[Condition]:
     if claim.under == "unpruned":
         return [each for each in evidence.conditions if each.family == "off"]
@@ -84,16 +94,15 @@ def _conditions(evidence: Evidence, claim: Claimed) -> list[Condition]:
 
 
 def _tested(
-    evidence: Evidence, attack: Attack, claim: Claimed, condition: Condition, figure: Figure | None
+    evidence: Evidence, own: Quantity, claim: Claimed, condition: Condition, figure: Figure | None
 ) -> tuple[Estimate | None, str]:
     """Return what a claim speaks of, and what must be run where it was not measured."""
-    own = quantity(attack.figure(claim.quantity))
     match claim.against:
         case "nothing":
             return figure.estimate if figure else None, f"{own.name} of {condition.label}"
         case "baseline":
             needed = f"{own.name} and {own.baseline} of {condition.label}"
-            name = attack.figure(claim.paired)
+            name = beside(own.name, claim.paired)
             paired = evidence.estimate(name, condition, **strongest(evidence, name))
             floor = evidence.series(own.baseline, condition, **strongest(evidence, own.baseline))
             return paired or difference(figure.measured if figure else {}, floor), needed
@@ -142,7 +151,7 @@ def _standing(own: Quantity, figure: Figure) -> str:
 def below_trend(evidence: Evidence) -> Iterator[Claim]:
     """Judge that face PSNR lies below the line through off and the fixed ratios of the ranking."""
     topic = "Face PSNR and the linear trend"
-    setting = strongest(evidence, FACE_PSNR)
+    name, setting = common_attacker(evidence, quantity(FACE_PSNR))
     tested = [*aware_halves(evidence), *_aware(compared(evidence, "dtp"))]
     for each in tested:
         rungs = ladder(evidence, each)
@@ -151,15 +160,19 @@ def below_trend(evidence: Evidence) -> Iterator[Claim]:
         complete = len(whole) == len(TREND_RATIOS)
         yield judged(
             topic,
-            f"{each.label}: face PSNR is lower than the linear trend of its ranking.",
-            against_ladder(evidence, FACE_PSNR, each, whole, line_weights, **setting)
+            with_attacker(
+                evidence,
+                name,
+                f"{each.label}: face PSNR is lower than the linear trend of its ranking.",
+            ),
+            against_ladder(evidence, name, each, whole, line_weights, **setting)
             if complete
             else None,
             "Face PSNR minus the least-squares line at the policy's mean ratio",
             below=0.0,
             unit="dB",
             needed="face PSNR at off, 0.3, 0.5, 0.7 and 0.9 of the same ranking and seed",
-            remark=f"{_CURVED} {_shortness(evidence.figure(FACE_PSNR, each, **setting))}".strip()
+            remark=f"{_CURVED} {_shortness(evidence.figure(name, each, **setting))}".strip()
             if complete
             else "",
         )
@@ -173,17 +186,20 @@ def below_trend(evidence: Evidence) -> Iterator[Claim]:
 
 def identities_gone(evidence: Evidence) -> Iterator[Claim]:
     """Judge that where the face's tokens are gone, so is the identity."""
-    attacked = {figure.condition for figure in evidence.named(REIDENTIFICATION)}
+    name, _ = common_attacker(evidence, quantity(REIDENTIFICATION))
+    gone = beside(name, FOUND_GONE.name)
+    attacked = {figure.condition for figure in evidence.named(name)}
     for each in evidence.conditions:
         if each not in attacked:
             continue
-        if evidence.estimate(REIDENTIFICATION_GONE, each) is not None:
+        if evidence.estimate(gone, each) is not None:
             yield _against_chance(
                 evidence,
                 each,
                 f"{each.label}: where no patch on the face crossed, the face is found hardly more "
                 f"often than by chance (less than {NEAR_CHANCE:g} times).",
-                name=REIDENTIFICATION_GONE,
+                gone,
+                by=name,
             )
             continue
         survive = evidence.estimate(FACE_TOKENS, each)
@@ -192,8 +208,10 @@ def identities_gone(evidence: Evidence) -> Iterator[Claim]:
         yield _against_chance(
             evidence,
             each,
-            f"{each.label}: with the face's tokens gone, the face is found hardly more often than "
-            f"by chance (less than {NEAR_CHANCE:g} times).",
+            f"{each.label}: with the face's tokens gone, the face is found hardly more often "
+            f"than by chance (less than {NEAR_CHANCE:g} times).",
+            name,
+            by=name,
         )
 
 
@@ -202,13 +220,21 @@ def _aware(conditions: list[Condition]) -> list[Condition]:
 
 
 def _against_chance(
-    evidence: Evidence, condition: Condition, statement: str, name: str = REIDENTIFICATION
+    evidence: Evidence, condition: Condition, statement: str, name: str, *, by: str
 ) -> Claim:
-    """Judge that a face is found hardly more often than by chance."""
+    """Judge that a face is found hardly more often than by chance.
+
+    Args:
+        evidence: All figures.
+        condition: The policy.
+        statement: The claim.
+        name: The rate that is judged.
+        by: A figure that names the attacker.
+    """
     figure = evidence.figure(name, condition, **strongest(evidence, name))
     return judged(
         "Re-identification",
-        statement,
+        with_attacker(evidence, by, statement),
         multiple_of_chance(figure),
         "Top-1 rate in multiples of chance",
         below=NEAR_CHANCE,

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from qpriv.attacks.reconstruction.fora import SUPERVISED
-from qpriv.attacks.reconstruction.scoring import FACE, FOUND, FOUND_GONE
+from qpriv.attacks.reconstruction.scoring import FACE, FOUND
 from qpriv.key import AttackSetting, apart
 from qpriv.metrics.sensitivity import TOKENS_KEPT
 from qpriv.result import Result, Scalar
@@ -14,10 +14,8 @@ from ..estimate import Estimate, Seed, combine
 from ..evidence import Evidence
 
 FACE_PSNR = SUPERVISED.figure(FACE.name)
-FACE_FLOOR = SUPERVISED.figure(FACE.baseline)
 FACE_TOKENS = TOKENS_KEPT.name
 REIDENTIFICATION = SUPERVISED.figure(FOUND.name)
-REIDENTIFICATION_GONE = SUPERVISED.figure(FOUND_GONE.name)
 TREND_RATIOS = (0.0, 0.3, 0.5, 0.7, 0.9)
 
 Weights = Callable[[Sequence[float], float], Sequence[float]]

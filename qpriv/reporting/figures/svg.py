@@ -3,7 +3,7 @@
 import io
 import re
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -60,6 +60,18 @@ class Picture:
     title: str
     caption: str
     svg: str
+
+    def told_apart(self, mark: str, place: str) -> "Picture":
+        """Return the picture under another key and title, for a page with several of its kind.
+
+        Args:
+            mark: What is added to the key.
+            place: What is added to the title, such as the data set.
+        """
+        key, title = f"{self.key}{mark}", f"{self.title}{place}"
+        svg = self.svg.replace(f"{self.key}-", f"{key}-")
+        svg = svg.replace(f">{escape(self.title)}</title>", f">{escape(title)}</title>")
+        return replace(self, key=key, title=title, svg=svg)
 
 
 def style() -> AbstractContextManager[None]:

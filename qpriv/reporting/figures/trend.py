@@ -4,54 +4,53 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from matplotlib.axes import Axes
 
-from qpriv.attacks.reconstruction.fora import SUPERVISED
-from qpriv.attacks.reconstruction.scoring import FACE
 from qpriv.result import Scalar
 
 from ..claims import alpha_sweeps
-from ..claims.comparison import FACE_FLOOR, FACE_PSNR, TREND_RATIOS, ladder, line_weights, strongest
+from ..claims.comparison import FACE_PSNR, TREND_RATIOS, ladder, line_weights
 from ..condition import Condition
 from ..evidence import Evidence
 from ..numbers import number
-from ..strongest import read_by
+from ..quantities import quantity
+from ..strongest import common_attacker, read_by
 from .drawing import MARKERS, STAR, bars, blank, group_name, legend
 from .svg import MUTED, SERIES, Picture, inline, style
 
 
 def trend_picture(evidence: Evidence) -> Iterator[Picture]:
     """Yield face PSNR over the ratio, with each ranking's least-squares line."""
-    setting = strongest(evidence, FACE_PSNR)
-    ladders = _ladders(evidence, FACE_PSNR, setting)
+    name, setting = common_attacker(evidence, quantity(FACE_PSNR))
+    ladders = _ladders(evidence, name, setting)
     if not ladders:
         return
     title = "Face reconstruction against the share of tokens dropped"
     drawn = [c for rungs in ladders.values() for c in rungs.values()]
-    figures = [f for c in drawn if (f := evidence.figure(FACE_PSNR, c, **setting))]
+    figures = [f for c in drawn if (f := evidence.figure(name, c, **setting))]
     with style():
         canvas, axes = blank("share of tokens dropped", "PSNR in the face box, dB")
         for index, (ranking, rungs) in enumerate(ladders.items()):
             ratios = list(rungs)
-            estimates = [evidence.estimate(FACE_PSNR, c, **setting) for c in rungs.values()]
+            estimates = [evidence.estimate(name, c, **setting) for c in rungs.values()]
             values = [estimate.value for estimate in estimates if estimate]
             colour, marker = SERIES[index % len(SERIES)], MARKERS[index % len(MARKERS)]
             bars(axes, ratios, [e for e in estimates if e], colour, marker, ranking)
             if set(TREND_RATIOS) <= rungs.keys():
                 line = [_weighted(line_weights(ratios, at), values) for at in ratios]
                 axes.plot(ratios, line, color=colour, linestyle=(0, (4, 3)), linewidth=1)
-        _draw_dynamic(axes, evidence, setting, list(ladders))
-        _floor_line(axes, evidence)
+        _draw_dynamic(axes, evidence, name, setting, list(ladders))
+        _floor_line(axes, evidence, quantity(name).baseline)
         legend(axes)
         alternative = "; ".join(
             f"{ranking}: " + ", ".join(
                 f"{ratio:g}: {number(e.value, 'dB')} dB"
                 for ratio, c in rungs.items()
-                if (e := evidence.estimate(FACE_PSNR, c, **setting))
+                if (e := evidence.estimate(name, c, **setting))
             )
             for ranking, rungs in ladders.items()
         )  # fmt: skip
         svg = inline(canvas, "trend", title, alternative)
     caption = (
-        f"{read_by(evidence, SUPERVISED.declared(FACE.name), figures)}Dashed: least-squares line "
+        f"{read_by(evidence, quantity(FACE_PSNR), figures)}Dashed: least-squares line "
         "through off, 0.3, 0.5, 0.7 and 0.9. Decibels do not fall in a straight line: a mask drawn "
         "at random lies below its own line too. Stars: the dynamic threshold at its mean ratio. "
         "Below the floor is no evidence of safety: the floor is told where the face is."
@@ -101,10 +100,14 @@ def _ladders(
 
 
 def _draw_dynamic(
-    axes: Axes, evidence: Evidence, setting: Mapping[str, Scalar], drawn: Sequence[str]
+    axes: Axes,
+    evidence: Evidence,
+    name: str,
+    setting: Mapping[str, Scalar],
+    drawn: Sequence[str],
 ) -> None:
     for condition in [c for c in evidence.conditions if c.family == "dtp"]:
-        estimate = evidence.estimate(FACE_PSNR, condition, **setting)
+        estimate = evidence.estimate(name, condition, **setting)
         ratios = list(evidence.mean_ratio(condition).values())
         twin = group_name(condition).replace("dtp", "fixed", 1)
         if estimate and ratios and twin in drawn:
@@ -112,8 +115,8 @@ def _draw_dynamic(
             bars(axes, [sum(ratios) / len(ratios)], [estimate], colour, STAR, group_name(condition))
 
 
-def _floor_line(axes: Axes, evidence: Evidence) -> None:
-    floor = next((f.estimate for f in evidence.named(FACE_FLOOR) if f.estimate), None)
+def _floor_line(axes: Axes, evidence: Evidence, name: str) -> None:
+    floor = next((f.estimate for f in evidence.named(name) if f.estimate), None)
     if floor:
         axes.axhline(
             floor.value, color=MUTED, linestyle=":", linewidth=1.2, label="floor: mean face"

@@ -17,6 +17,7 @@ from qpriv.reporting.claims.pruning import (
 )
 from qpriv.reporting.estimate import Estimate
 from qpriv.reporting.evidence import Evidence
+from qpriv.reporting.figures.trend import trend_picture
 
 from . import fakes
 from .fakes import result
@@ -334,3 +335,38 @@ def test_without_any_figure_every_claim_is_undecided_and_says_what_it_needs():
     assert len(claims) >= 8
     assert {claim.verdict for claim in claims} == {"undecided"}
     assert all("needs" in claim.evidence for claim in claims)
+
+
+@pytest.mark.parametrize(
+    ("found", "who"),
+    [({"supervised_inversion": 24.0, "fora": 19.0, "sdar": 21.0}, "supervised inversion"),
+     ({"fora": 19.0, "sdar": 21.0}, "SDAR"), ({"fora": 19.0}, "FORA"), ({"fsha": 20.0}, "FSHA")],
+)  # fmt: skip
+def test_claims_of_reconstruction_speak_of_the_strongest_attacker_that_was_measured(found, who):
+    def rows(name, figure, factor, policy="off"):
+        return result(f"attack/{name}/{figure}", factor, half=0.1, unit="dB", policy=policy)
+
+    held = evidence(
+        *(rows(name, "psnr_sensitive", value) for name, value in found.items()),
+        *(rows(name, "floor_mean_face", 15.0) for name in found),
+    )
+    claim = only(declared(held, "Face detail without pruning"))
+    assert claim.statement.startswith("off: the inverter beats") and f"er: {who}" in claim.statement
+    assert claim.estimate.value == pytest.approx(max(found.values()) - 15.0)
+
+    steps = [(policy_of(ratio), ratio) for ratio in RATIOS] + [("dtp(fused)", 0.25)]
+    held = evidence(
+        *(rows(name, "psnr_sensitive", value - 5 * ratio, policy)
+          for name, value in found.items() for policy, ratio in steps),
+        *(tokens(policy, ratio) for policy, ratio in steps),
+        *(result(f"attack/{name}/reid_top1", value / 100, half=0.001, policy="off",
+                 attack={"chance": 0.017})
+          for name, value in found.items()),
+        *(result(f"attack/{name}/reid_top1_gone", 0.01, half=0.001, policy="off",
+                 attack={"chance": 0.017})
+          for name in found),
+    )  # fmt: skip
+    assert all(f"attacker: {who}" in claim.statement for claim in below_trend(held))
+    gone = only([claim for claim in identities_gone(held)])
+    assert f"attacker: {who}" in gone.statement and gone.verdict == "reproduced"
+    assert len(list(trend_picture(held))) == 1

@@ -1,14 +1,17 @@
 """The page: its structure, what it shows, and that it refers to nothing outside itself."""
 
+import html
 import re
 from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
 
-from qpriv.curve import CURVES_FILE, read_curves
+from qpriv.curve import CURVES_FILE, Curve, read_curves
 from qpriv.errors import DataError
 from qpriv.reporting import write_report
+from qpriv.reporting.evidence import Evidence
+from qpriv.reporting.figures import pictures_by_dataset
 from qpriv.result import Result, read_results
 
 from . import fakes
@@ -263,3 +266,24 @@ def test_a_curve_that_was_measured_again_counts_once(run_folder):
     with (run_folder / CURVES_FILE).open("ab") as file:
         file.write(b'{"name": "attack/mem')  # what a killed run leaves behind
     assert len(read_curves(run_folder / CURVES_FILE)) == 4
+
+
+def test_every_data_set_has_charts_of_its_own():
+    rows = [replace(row, dataset=row.dataset.replace("FaceScenes", name))
+            for name in ("FaceScenes", "SLAKE") for policy in ("off", "fixed(0.5,fused)")
+            for row in fakes.policy_results(policy, 0)]  # fmt: skip
+    by_dataset = {name: Evidence.gathered(rows).within(name) for name in ("FaceScenes", "SLAKE")}
+    curve = Curve(name="attack/membership/roc", n=100, dataset="SLAKE/test", policy="off", seed=0,
+                  x=(0.01, 1.0), y=(0.1, 1.0), setting={"query_policy": "same"},
+                  attack={"nonmembers": 100})  # fmt: skip
+    found = pictures_by_dataset(by_dataset, [curve])
+    alone = pictures_by_dataset({"FaceScenes": by_dataset["FaceScenes"]})
+    assert all(" · " not in picture.title for picture in alone)
+    ends = {name: [p for p in found if p.title.endswith(f" · {name}")] for name in by_dataset}
+    assert len(ends["FaceScenes"]) == len(alone) and len(ends["SLAKE"]) == len(alone) + 2
+    assert len({picture.key for picture in found}) == len(found)
+    ids = [i for picture in found for i in re.findall(r' id="([^"]+)"', picture.svg)]
+    assert len(set(ids)) == len(ids)
+    for picture in found:
+        assert set(re.findall(r"url\(#([^)]+)\)", picture.svg)) <= set(ids)
+        assert f"{html.escape(picture.title)}</title>" in picture.svg

@@ -13,7 +13,12 @@ from callbacks.probes.media import picture_grid
 from callbacks.probes.probe import Probe, Visit
 from qpriv.attacks.observation import Observation, Scenes, public_client, scenes
 from qpriv.attacks.reconstruction.alignment import Alignment
-from qpriv.attacks.reconstruction.fora import ATTACK_THROUGH, Client, Fora, Training
+from qpriv.attacks.reconstruction.fora import (
+    ATTACK_THROUGH,
+    Client,
+    FeatureInversion,
+    Training,
+)
 from qpriv.attacks.reconstruction.residual import residual_report
 from qpriv.attacks.reconstruction.scoring import (
     Baselines,
@@ -34,7 +39,7 @@ PICTURES = 8
 class ForaProbe(Probe):
     """Trains an inverter per cut under the victim's own policy, and scores it on private scenes.
 
-    Figures are ``attack/fora/<name>`` with the names of `reconstruction_report`,
+    ``ForaProbe()`` is FORA as published (``client="substitute"``). Figures are ``attack/fora/<name>`` with the names of `reconstruction_report`,
     `residual_report` and `reidentification_report`. Those of an inverter that is trained through
     the true client are ``attack/supervised_inversion/<name>``: they bound from above what this
     decoder can do. Those of one whom the server's layers teach as well are ``attack/sdar/<name>``.
@@ -137,8 +142,8 @@ class ForaProbe(Probe):
         known: Sequence[VQASample],
         truth: Scenes,
         private: Observation,
-    ) -> Fora:
-        attack = Fora(
+    ) -> FeatureInversion:
+        attack = FeatureInversion(
             client=self.client,
             knows_positions=self.knows_positions,
             training=self._training,
@@ -161,7 +166,12 @@ class ForaProbe(Probe):
         return attack
 
     def _named(
-        self, result: Result, attack: Fora, cut: int, origin: str, own: dict[str, Scalar]
+        self,
+        result: Result,
+        attack: FeatureInversion,
+        cut: int,
+        origin: str,
+        own: dict[str, Scalar],
     ) -> Result:
         settings = {
             **attack.threat_model.settings(),

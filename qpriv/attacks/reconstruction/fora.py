@@ -12,6 +12,7 @@ the server's own layers and labels as well (`simulator`). Each has a name of its
 """
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -179,14 +180,15 @@ class Training:
             raise ConfigError("steps and sensitive_weight cannot be negative")
 
 
-class Fora:
-    """Fit it on the attacker's scenes, then invert what crossed.
+class FeatureInversion:
+    """An inverter of what crosses: fit it on the attacker's scenes, then invert what crossed.
 
-    It must be fitted under the very pruning policy it attacks: one that does not know the policy
+    ``client`` says which attack it is. ``substitute`` is FORA as published, ``simulator`` is SDAR,
+    and ``supervised`` is their upper bound, supervised inversion. It must be fitted under the very pruning policy it attacks: one that does not know the policy
     under-states the leak. Fitting again goes on from where it was (a warm start).
 
     Args:
-        client: Through whom it is trained.
+        client: Through whom it is trained: ``substitute``, ``simulator`` or ``supervised``.
         knows_positions: Whether the attacker knows which patches were kept.
         training: The inverter's training.
         alignment: The substitute's training.
@@ -197,7 +199,7 @@ class Fora:
     def __init__(
         self,
         *,
-        client: Client = "supervised",
+        client: Client,
         knows_positions: bool = True,
         training: Training | None = None,
         alignment: Alignment | None = None,
@@ -335,6 +337,39 @@ class Fora:
             self.patch_size,
             width=self.training.width,
             depth=self.training.depth,
+        )
+
+
+class Fora(FeatureInversion):
+    """The former name of `FeatureInversion`, whose client is ``supervised`` unless told otherwise.
+
+    .. deprecated:: 0.2
+        It is gone in 0.3.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Client = "supervised",
+        knows_positions: bool = True,
+        training: Training | None = None,
+        alignment: Alignment | None = None,
+        patch_size: int = 8,
+        seed: int = 0,
+    ) -> None:
+        warnings.warn(
+            f"Fora is now FeatureInversion, and this one is FeatureInversion(client={client!r}): "
+            f"{ATTACK_THROUGH[client].title}. FORA as published has client='substitute'",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        super().__init__(
+            client=client,
+            knows_positions=knows_positions,
+            training=training,
+            alignment=alignment,
+            patch_size=patch_size,
+            seed=seed,
         )
 
 

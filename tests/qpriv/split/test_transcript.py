@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from qpriv.attacks.observation import Observation, observe, scenes
-from qpriv.attacks.reconstruction.fora import Fora, Training
+from qpriv.attacks.reconstruction.fora import FeatureInversion, Training
 from qpriv.paradigms import Run, UShapedSplit
 from qpriv.paradigms.centralized import accumulate_gradients
 from qpriv.pruning.policy import NoPruning
@@ -63,7 +63,9 @@ def test_an_attack_runs_on_a_transcript_when_the_victim_is_gone() -> None:
     # the attacker's own model and pictures, and what crossed: nothing else is in reach
     public, own = random_model(), random_samples(12, seed=9)
     seen = observe(public, NoPruning(), own, Channel(CUTS), CUTS[0])
-    fora = Fora(knows_positions=False, training=Training(steps=0, width=16, depth=1))
+    fora = FeatureInversion(
+        client="supervised", knows_positions=False, training=Training(steps=0, width=16, depth=1)
+    )
     fora.fit(seen, scenes(public, own))
     pictures = fora.invert(Observation(transcript, CUTS[0], (), shape))
     assert pictures.shape[0] == 4 and bool(torch.isfinite(pictures).all())

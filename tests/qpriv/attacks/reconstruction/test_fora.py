@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qpriv.attacks.observation import Observation, Scenes
 from qpriv.attacks.reconstruction.alignment import Alignment
-from qpriv.attacks.reconstruction.fora import STRONG_STEPS, Fora, Training
+from qpriv.attacks.reconstruction.fora import STRONG_STEPS, FeatureInversion, Fora, Training
 from qpriv.attacks.reconstruction.inverter import Inverter, ridge, to_patches, weighted_error
 from qpriv.attacks.reconstruction.scoring import (
     Baselines,
@@ -64,13 +64,18 @@ def crossed(
     return Observation(transcript, CUT, tuple(kept), GRID)
 
 
-def attack(steps: int = 0, *, knows_positions: bool = True) -> Fora:
+def attack(steps: int = 0, *, knows_positions: bool = True) -> FeatureInversion:
     training = Training(steps=steps, batch_size=32, width=48, depth=1)
-    return Fora(knows_positions=knows_positions, training=training, patch_size=PATCH)
+    return FeatureInversion(
+        client="supervised",
+        knows_positions=knows_positions,
+        training=training,
+        patch_size=PATCH,
+    )
 
 
 def report(
-    fora: Fora, seen: Observation, truth: Scenes, auxiliary: Scenes
+    fora: FeatureInversion, seen: Observation, truth: Scenes, auxiliary: Scenes
 ) -> dict[str, float | None]:
     figures = reconstruction_report(
         fora.invert(seen), truth, truth.regions(seen.kept, seen.grid), Baselines.of(auxiliary)
@@ -173,7 +178,7 @@ def test_substitute_is_aligned_to_what_crossed_and_needs_it() -> None:
     target = Observation(moved, CUT, seen.kept, GRID)
     figures = []
     for steps in (0, 120):
-        fora = Fora(
+        fora = FeatureInversion(
             client="substitute",
             training=Training(steps=0, width=48, depth=1),
             alignment=Alignment(steps=steps, learning_rate=1e-2, batch_size=32),
@@ -241,3 +246,11 @@ def test_weights_count_errors_where_they_are() -> None:
 def test_impossible_training_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError):
         Training(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_former_name_warns_and_says_which_attack_it_is():
+    with pytest.warns(DeprecationWarning, match=r"FeatureInversion\(client='supervised'\)"):
+        former = Fora(patch_size=PATCH)
+    assert isinstance(former, FeatureInversion) and former.client == "supervised"
+    with pytest.raises(TypeError, match="client"):
+        FeatureInversion(patch_size=PATCH)

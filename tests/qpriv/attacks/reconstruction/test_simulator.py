@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from qpriv.attacks.observation import Observation, observe
 from qpriv.attacks.reconstruction.alignment import Alignment
-from qpriv.attacks.reconstruction.fora import Fora, Training
+from qpriv.attacks.reconstruction.fora import FeatureInversion, Training
 from qpriv.attacks.reconstruction.simulator import ServerLoss
 from qpriv.attacks.token_grid import TokenGrid
 from qpriv.pruning.baselines import RandomPruning
@@ -74,7 +74,7 @@ def test_simulator_beats_the_floor_and_leaves_the_server_alone() -> None:
 
     figures = []
     for steps in (0, 150):
-        fora = Fora(
+        fora = FeatureInversion(
             client="simulator",
             training=Training(steps=0, width=48, depth=1),
             alignment=Alignment(steps=steps, learning_rate=3e-3, batch_size=32),
@@ -94,4 +94,6 @@ def test_only_a_simulator_has_a_teacher() -> None:
     seen = crossed(auxiliary)
     for client, task in (("simulator", None), ("substitute", lambda grid, rows: grid.tokens.sum())):
         with pytest.raises(ValueError, match="learns from the server"):
-            Fora(client=client, patch_size=PATCH).fit(seen, auxiliary, private=seen, task=task)
+            FeatureInversion(client=client, patch_size=PATCH).fit(
+                seen, auxiliary, private=seen, task=task
+            )

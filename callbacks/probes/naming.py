@@ -1,0 +1,72 @@
+"""Names that tell probes and their figures apart: by the settings in which they differ."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from callbacks.probes.cache import content_digest
+from qpriv.key import AttackSetting, Scalar
+from qpriv.result import Result
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+def metric_names(
+    results: Sequence[Result], own: Mapping[str, Scalar], apart: Collection[str]
+) -> dict[str, float]:
+    """Return the finite figures by the names under which they are logged.
+
+    A figure's name is followed by what tells it from others of the same run: the settings in which
+    probes of one name differ (``attack/fora/psnr/steps=60``), and what the probe itself varies
+    (``attack/membership/auc/query_policy=off``). It depends on no other figure, so that a name
+    stands for one figure at all epochs, whatever fails at one of them.
+
+    Args:
+        results: The figures.
+        own: The probe's setting.
+        apart: Names of the settings in which probes of one name differ.
+    """
+    metrics: dict[str, float] = {}
+    for result in results:
+        if result.value is None or not math.isfinite(result.value):
+            continue
+        varied = [k for k, v in result.setting.items() if k not in own or own[k] != v]
+        told = [key for key in sorted({*apart, *varied}) if key in result.setting]
+        suffix = "".join(f"/{key}={_word(result.setting[key])}" for key in told)
+        metrics[result.name + suffix] = float(result.value)
+    return metrics
+
+
+def differences(probe: "DataclassInstance", other: "DataclassInstance") -> Sequence[str]:
+    """Return the names of the settings in which a probe differs from another one."""
+    return setting_beside(probe, other).unlike(setting_beside(other, probe))
+
+
+def setting_beside(probe: "DataclassInstance", other: "DataclassInstance") -> AttackSetting:
+    """Return a probe's setting, precise enough to be told from another one's."""
+    return AttackSetting.given(
+        {**AttackSetting.of(probe).by_name, **dict(file_contents(probe, other))}
+    )
+
+
+def file_contents(
+    probe: "DataclassInstance", other: "DataclassInstance"
+) -> Iterator[tuple[str, Scalar]]:
+    """Yield a probe's files that have the name of another one's, told by their content."""
+    for each in fields(probe):
+        ours, theirs = getattr(probe, each.name), getattr(other, each.name, None)
+        if isinstance(ours, Path) and isinstance(theirs, Path) and ours != theirs:
+            if ours.name == theirs.name:
+                yield each.name, f"{ours.name}@{content_digest(ours)}"
+
+
+def _word(value: Scalar) -> str:
+    """Return a setting within the name of a metric, whose parts slashes divide.
+
+    >>> _word("what/which"), _word(0.5), _word(None)
+    ('what|which', '0.5', 'None')
+    """
+    return str(value).replace("/", "|")

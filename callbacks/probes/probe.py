@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -164,15 +164,9 @@ class Probe(EpochEnds, ABC):
         )
         cache = ProbeCache(run_folder, self.state_key, epoch, module)
         visit = Visit(
-            module,
-            data,
-            epoch,
-            run_folder,
-            cache.folder,
-            deadline=started + self.max_seconds,
-            trained=trained,
-            goes_on=goes_on,
+            module, data, epoch, run_folder, cache.folder, trained=trained, goes_on=goes_on
         )
+        visit = replace(visit, deadline=started + self.max_seconds)
         with precision_of(module):
             outcomes = carry_out(self, visit, cache)
         results = figures_of(self, outcomes, visit)

@@ -127,31 +127,26 @@ def fine_tune(
     require(recipe.patience is None or len(validation) > 0, "patience", recipe.patience, "validate")
     reader = PageReader(model.page)
     sampler = EpochSampler(training, seed=seed)
-    parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(
-        parameters, recipe.learning_rate, weight_decay=recipe.weight_decay
+        [p for p in model.parameters() if p.requires_grad],
+        recipe.learning_rate,
+        weight_decay=recipe.weight_decay,
     )
     per_epoch = -(-len(training) // recipe.batch_pages)
     scheduler = warmed_up(optimizer, recipe.schedule, recipe.warmup, per_epoch * recipe.epochs)
     train_loss: list[float] = []
     val_loss: list[float] = []
     best = dict[str, Tensor]()
-    step = 0
     for epoch in range(recipe.epochs):
         model.train()
         sampler.set_epoch(epoch)
-        order = sampler.order()
+        pages = [training[number] for number in sampler.order()]
         total = 0.0
-        for start in range(0, len(order), recipe.batch_pages):
-            groups = [training[number] for number in order[start : start + recipe.batch_pages]]
-            loss = batch_loss(model, reader(groups), recipe.noise, step_generator(seed, step))
-            optimizer.zero_grad()
-            torch.autograd.backward(loss)
-            torch.nn.utils.clip_grad_norm_(parameters, recipe.clip)
-            optimizer.step()
+        for number, at in enumerate(range(0, len(pages), recipe.batch_pages)):
+            batch = reader(pages[at : at + recipe.batch_pages])
+            noise = step_generator(seed, epoch * per_epoch + number)
+            total += _step(model, batch, recipe, optimizer, noise)
             scheduler.step()
-            step += 1
-            total += float(loss.detach())
         train_loss.append(total / per_epoch)
         if validation:
             val_loss.append(validation_loss(model, validation, recipe.batch_pages, reader))
@@ -167,6 +162,23 @@ def fine_tune(
         return FineTuned(tuple(train_loss), tuple(val_loss), len(train_loss) - 1)
     _restore(model, best)
     return FineTuned(tuple(train_loss), tuple(val_loss), val_loss.index(min(val_loss)))
+
+
+def _step(
+    model: DocumentModel,
+    batch: DocumentBatch,
+    recipe: DocumentRecipe,
+    optimizer: torch.optim.Optimizer,
+    noise: Generator,
+) -> float:
+    """Take one optimiser step and return the loss of the batch."""
+    loss = batch_loss(model, batch, recipe.noise, noise)
+    optimizer.zero_grad()
+    torch.autograd.backward(loss)
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    torch.nn.utils.clip_grad_norm_(parameters, recipe.clip)
+    optimizer.step()
+    return float(loss.detach())
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ the stock one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -175,35 +175,54 @@ def shorten(
     """
     if selection is not None:
         _check_batch(selection, len(input_ids))
-    rows, starts, counts = [], [], []
+    rows = []
     for number, (ids, mask) in enumerate(zip(input_ids, attention_mask, strict=True)):
         real = mask.nonzero().squeeze(1)
         start = _image_start(ids[real] == image_token, num_patches, number)
         spots = _kept_spots(selection, number, num_patches, positions).to(ids.device)
-        after = torch.arange(start + num_patches, len(real), device=ids.device)
-        before = torch.arange(start, device=ids.device)
-        rows.append((real, torch.cat((before, start + spots, after))))
-        starts.append(start)
-        counts.append(len(spots))
+        rows.append(_shortened(real, start, spots, num_patches))
 
     def gather(values: Tensor, filler: int) -> Tensor:
-        picked = [row[real[index]] for row, (real, index) in zip(values, rows, strict=True)]
+        picked = [row[own.real[own.kept]] for row, own in zip(values, rows, strict=True)]
         return pad_rows(picked, filler, side)
 
-    mask = pad_rows([torch.ones_like(index) for _, index in rows], 0, side)
-    numbering = pad_rows([index for _, index in rows], 0, side)
-    offsets = [mask.shape[1] - len(index) if side == "left" else 0 for _, index in rows]
+    mask = pad_rows([torch.ones_like(own.kept) for own in rows], 0, side)
+    numbering = pad_rows([own.kept for own in rows], 0, side)
+    offsets = [mask.shape[1] - len(own.kept) if side == "left" else 0 for own in rows]
     return TokenSequences(
         input_ids=gather(input_ids, pad_token),
         attention_mask=mask,
         position_ids=numbering if positions == "original" else compact_positions(mask, side),
         labels=gather(labels, IGNORED),
         image_spans=tuple(
-            (offset + start, offset + start + count)
-            for offset, start, count in zip(offsets, starts, counts, strict=True)
+            (offset + own.start, offset + own.start + own.patches)
+            for offset, own in zip(offsets, rows, strict=True)
         ),
         side=side,
     )
+
+
+class _Shortened(NamedTuple):
+    """A row without its dropped patches.
+
+    Args:
+        real: Where the row holds a token, ``[T]``.
+        kept: Which of these tokens stay, ``[K]``.
+        start: Place of the first patch among them.
+        patches: Number of patches that stay.
+    """
+
+    real: Tensor
+    kept: Tensor
+    start: int
+    patches: int
+
+
+def _shortened(real: Tensor, start: int, spots: Tensor, num_patches: int) -> _Shortened:
+    """Return a row whose patches are those of ``spots``, with the text around them."""
+    before = torch.arange(start, device=spots.device)
+    after = torch.arange(start + num_patches, len(real), device=spots.device)
+    return _Shortened(real, torch.cat((before, start + spots, after)), start, len(spots))
 
 
 def pad_rows(rows: list[Tensor], filler: int, side: Side) -> Tensor:

@@ -1,4 +1,4 @@
-"""`SplitDataModule`: loaders, caps and order for any data set; a set's own module adds ten lines."""
+"""`SplitDataModule`: loaders, caps and sample order for any data set."""
 
 import logging
 import os
@@ -99,7 +99,7 @@ class SplitDataModule(L.LightningDataModule, ABC, Generic[T]):
         return self._datasets[split]
 
     def loaded(self, split: Split) -> Dataset[T]:
-        """Return a split of which batches are to be made; the model is there by then."""
+        """Return the split that batches are made from; the model exists by then."""
         return self.read(split)
 
     def accounts(self, whole: Dataset[T], split: Split) -> Iterable[object]:
@@ -120,7 +120,7 @@ class SplitDataModule(L.LightningDataModule, ABC, Generic[T]):
         return self._loader
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the training loader stands."""
+        """Return the position of the training loader."""
         return {} if self._loader is None else {"train": self._loader.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -222,7 +222,7 @@ class VQADataModule(SplitDataModule[VQASample]):
         return "stop"
 
     def use(self, preprocessor: object) -> None:
-        """Check texts with a model's preprocessor where there is no trainer, as in a client.
+        """Check texts with this preprocessor when no trainer provides a model, as in a client.
 
         Args:
             preprocessor: What makes batches of samples; its ``check_text`` is asked where it has

@@ -1,4 +1,4 @@
-"""What the document data modules share: pages with their questions, canaries in or out."""
+"""Base of the document data modules: pages with their questions, with or without canaries."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class DocumentDataModule(SplitDataModule[PageQuestions]):
 
     @abstractmethod
     def split_samples(self, split: Split) -> list[VQASample]:
-        """Return the samples of a split, repeated ones as often as they stand in it."""
+        """Return the samples of a split; repeated samples appear as often as in the data."""
 
     def dataset(self, split: Split) -> Dataset[PageQuestions]:
         """Return the pages of a split."""

@@ -36,7 +36,7 @@ class DocVQACanaries(DocumentDataModule):
     group_field: str = ""
 
     def split_samples(self, split: Split) -> list[VQASample]:
-        """Return the samples of a split; test has no answers, validation stands in for it."""
+        """Return the samples of a split; validation replaces test, which has no answers."""
         samples = list(self._read("train" if split == "train" else "val"))
         if split != "train" or self.include_canaries:
             return samples

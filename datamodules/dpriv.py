@@ -87,7 +87,7 @@ class DPriv(SplitDataModule[BagSample]):
         return bags.DPriv(sets, self.side)
 
     def accounts(self, whole: Dataset[BagSample], split: Split) -> Iterable[object]:
-        """Return the reports of the sets, and how far blur alone tells the training bags apart."""
+        """Return the reports of the sets, and how well blur alone separates the training bags."""
         both = cast(bags.DPriv, whole)
         yield from both.reports
         if split == "train":

@@ -18,7 +18,7 @@ from .documents import DocumentDataModule
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FakeDocuments(DocumentDataModule):
-    """Forms, letters, tickets and invoices about people who do not exist.
+    """Forms, letters, tickets and invoices about invented people.
 
     Args:
         num_base: Documents that are no canaries.

@@ -1,4 +1,4 @@
-"""Images that records name and that are not there: an error before training, or a counted drop."""
+"""Missing images: an error before training, or rows that are dropped and counted."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeVar

@@ -1,4 +1,4 @@
-"""`ReleasedVQA`: what all modules over downloaded sets share: caps, leaks, missing images, folds."""
+"""`ReleasedVQA`: base of the modules over downloaded sets: caps, leaks, missing images, folds."""
 
 import logging
 from abc import abstractmethod
@@ -21,7 +21,7 @@ from .texts import samples_of
 
 
 class RowOptions(TypedDict):
-    """What every reader is told of its rows."""
+    """Row options that every reader takes."""
 
     group_field: str | None
     on_bad_row: OnBadRow
@@ -89,7 +89,7 @@ class ReleasedVQA(VQADataModule):
 
     @property
     def rows(self) -> RowOptions:
-        """Return what every reader is told of its rows."""
+        """Return the row options for the reader."""
         return {"group_field": self.group_field or None, "on_bad_row": self.on_bad_row}
 
     @property

@@ -1,4 +1,4 @@
-"""Samples whose text a model takes: others are an error before training, or a counted drop."""
+"""Texts that are too long for a model: an error before training, or rows dropped and counted."""
 
 import logging
 from collections.abc import Callable, Sequence, Sized

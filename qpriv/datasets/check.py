@@ -1,4 +1,4 @@
-"""`check`: everything worth knowing about a folder before it is used, for ``qpriv data check``."""
+"""`check`: read a data folder in full and report what it holds, for ``qpriv data check``."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Pictures that are there and cannot be decoded: found before a fit, named where one meets them."""
+"""Find pictures that cannot be decoded before a fit, and name those that fail later."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar, runtime_checkable

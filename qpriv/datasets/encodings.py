@@ -1,4 +1,4 @@
-"""Text files as UTF-8: byte-order marks and UTF-16 are understood, other encodings are named."""
+"""Read text files in UTF-8, UTF-16 or UTF-32, and name other encodings."""
 
 import codecs
 import re

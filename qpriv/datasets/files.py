@@ -1,4 +1,4 @@
-"""Files on disk and in archives, read the same way, and the usual broken downloads."""
+"""Read files on disk and in archives alike, and recognise common broken downloads."""
 
 import gzip
 import io
@@ -67,7 +67,7 @@ class DiskFile:
 
     @property
     def name(self) -> str:
-        """Return the path; bytes that are no letters stand as question marks."""
+        """Return the path; bytes that are not valid text are shown as question marks."""
         return os.fsencode(self.path).decode("utf-8", errors="replace")
 
     @property

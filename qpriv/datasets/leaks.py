@@ -1,4 +1,4 @@
-"""Images (or patients) that splits share, which make test figures and membership figures wrong."""
+"""Find images or patients that splits share; they invalidate test and membership figures."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence

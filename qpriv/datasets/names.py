@@ -1,4 +1,4 @@
-"""File names that mean one file although they are written differently."""
+"""Compare file names that are spelt differently and mean the same file."""
 
 import unicodedata
 

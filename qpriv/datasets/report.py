@@ -1,4 +1,4 @@
-"""`DataReport`: what a reader found in the files, row by row accounted for."""
+"""`DataReport`: what a reader found in the files, with an account of every row."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -133,7 +133,7 @@ class DataReport:
             )
 
     def count(self, samples: Iterable[VQASample]) -> None:
-        """Fill in what the kept samples themselves tell."""
+        """Fill in the counts that follow from the kept samples."""
         triplets: set[tuple[str, str, str]] = set()
         images: set[str] = set()
         groups: set[str] = set()
@@ -169,7 +169,7 @@ class DataReport:
         self.grouped_by = +Counter({fields: named, default: self.kept - named})
 
     def lack(self, missing: Mapping[str, str]) -> None:
-        """Account for missing images, given by id with the text that tells of each."""
+        """Record the missing images, given by id with a description of each."""
         self.missing_images = len(missing)
         self.missing = tuple(islice(missing.values(), _TOLD))
 

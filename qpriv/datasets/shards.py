@@ -85,7 +85,7 @@ def _numbered(path: str, series: str, number: str, total: str | None) -> Shard:
 def one_series(
     tree: FileTree, shards: Iterable[Shard], what: str, is_empty: Callable[[DataFile], bool]
 ) -> list[DataFile]:
-    """Return the files of one series in the order of their numbers; nothing where there is none.
+    """Return the files of one series in the order of their numbers; empty if there is none.
 
     Of several series that are copies of each other one is read, of those that differ the one
     nearest to the root, among equals the one in a folder named after the set; the report tells

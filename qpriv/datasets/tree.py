@@ -183,7 +183,7 @@ class FileTree:
         return [path for path in alike if _ends(path, name)] or alike
 
     def choose(self, paths: Sequence[str], what: str = "") -> str:
-        """Return the one of several files that is read, and tell of the others.
+        """Choose the file to read among several, and note the others in the report.
 
         The unpacked one is preferred to the one with ``.gz`` beside it, the one nearest to the
         root to others, and among equals the one in a folder that is named after the set.
@@ -244,7 +244,7 @@ class FileTree:
         return compare(self.get(one), self.get(other))
 
     def require(self, *names: str, remedy: str) -> DataFile:
-        """Return `find`, which must succeed; JSON Lines or a table may stand in for a JSON file.
+        """Find a file that must exist; JSON Lines or a table may replace a JSON file.
 
         Raises:
             MissingFileError: If none of the names is in the tree; names what is there instead.

@@ -1,4 +1,4 @@
-"""Packed bytes, unpacked no further than a limit: two megabytes of zip can hold gigabytes."""
+"""Unpack bytes up to a limit: two megabytes of zip can hold gigabytes."""
 
 import io
 import os

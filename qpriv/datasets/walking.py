@@ -1,4 +1,4 @@
-"""What lies below a folder: the files, and whatever cannot be one of them, with the reason."""
+"""List the files below a folder, and everything that cannot be read, with the reason."""
 
 import os
 from collections.abc import Iterator

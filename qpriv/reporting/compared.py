@@ -1,4 +1,4 @@
-"""`Compared`: one figure of two runs, and such figures as text, beside what they are held against."""
+"""`Compared`: one figure of two runs with its baseline, and such figures as text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

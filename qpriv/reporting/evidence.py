@@ -1,4 +1,4 @@
-"""`Evidence`: all figures of some runs, to be asked by name, condition and attack setting."""
+"""`Evidence`: look up the figures of some runs by name, condition and attack setting."""
 
 import math
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ class Measurement:
 
     @cached_property
     def setting(self) -> Setting:
-        """Return the settings that tell this attack from another one."""
+        """Return the settings that distinguish this attack from others."""
         return self.result.key.setting.parts
 
     @property
@@ -44,7 +44,7 @@ class Measurement:
 
     @property
     def recency(self) -> tuple[bool, float, bool]:
-        """Return the key that sorts what is to be shown last: tests, late epochs, named data."""
+        """Return a sort key; tests, late epochs and named data sets sort last."""
         name, split = self.source
         epoch = self.result.epoch
         return split == "test", math.inf if epoch is None else epoch, bool(name)
@@ -76,7 +76,7 @@ class Figure:
 
     @property
     def identity(self) -> Identity:
-        """Return what tells it from all other figures."""
+        """Return the fields that identify this figure."""
         return self.name, self.condition, self.setting, self.channel, self.dataset
 
     @property
@@ -219,13 +219,13 @@ class Evidence:
         return next((figure for figure in reversed(of_one) if figure.recency == latest), None)
 
     def attacker(self, figure: Figure) -> str:
-        """Say what tells a figure's attacker from others of its name, but for the query policy."""
+        """Describe how a figure's attacker differs from others of its name, ignoring the query policy."""
         settings = [AttackSetting(each.setting) for each in self.named(figure.name)]
         names = [name for name in apart(settings) if name != "query_policy"]
         return AttackSetting(figure.setting).phrase(names)
 
     def series(self, name: str, condition: Condition, **setting: Scalar) -> dict[Seed, Result]:
-        """Return the measured result of each seed; empty where there is none."""
+        """Return the measured result of each seed; empty if there is none."""
         figure = self.figure(name, condition, **setting)
         return figure.measured if figure else {}
 

@@ -1,4 +1,4 @@
-"""What each result name is called in a report: as declared beside what measures it."""
+"""The quantities of a report: each is declared beside the code that measures it."""
 
 from functools import cache
 
@@ -36,7 +36,7 @@ def quantities() -> dict[str, Quantity]:
 
 
 def quantity(name: str) -> Quantity:
-    """Return how to speak of a result name, made from the name itself where nobody declared it.
+    """Return the declared quantity of a result name, or one made from the name itself.
 
     Such a figure stands in no main table, but in the one of all the others.
 

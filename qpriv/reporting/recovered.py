@@ -1,4 +1,4 @@
-"""How much of what the strongest attacker sees a weaker one recovers, from a run's own figures."""
+"""The share of the strongest attacker's gain that a weaker one recovers, within one run."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -90,7 +90,7 @@ def _gap(evidence: Evidence, figure: Figure) -> str:
 
 
 def recognition(evidence: Evidence, conditions: Sequence[Condition]) -> Iterator[str]:
-    """Say how often a person is recognised in a reconstruction, and where nobody asked."""
+    """Say how often a person is recognised in a reconstruction, or that it was not measured."""
     own = SUPERVISED.declared(FOUND.name)
     for supposed in (False, True):
         figures = _figures(evidence, own, conditions, supposed=supposed)
@@ -107,7 +107,7 @@ def recognition(evidence: Evidence, conditions: Sequence[Condition]) -> Iterator
 
 
 def membership(evidence: Evidence, conditions: Sequence[Condition]) -> Iterator[str]:
-    """Say how well members are told by the strongest attack, beside the blind baseline."""
+    """Say how well the strongest attack identifies members, beside the blind baseline."""
     own = MEMBERSHIP.declared(AUC.name)
     figures = _figures(evidence, own, conditions)
     if figures:

@@ -1,4 +1,4 @@
-"""Which figure a headline shows, who took it, and what it is to be held against."""
+"""The figure behind a headline: its attacker, its baseline and its chance level."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from .quantities import answers, quantity
 
 
 def by_whom(evidence: Evidence, own: Quantity, figure: Figure) -> str:
-    """Return who took a headline figure, and how; empty where there is but one way."""
+    """Return the attacker of a headline figure and its setting; empty if only one was tried."""
     told = attacker(evidence, own, figure)
     settings = [AttackSetting(each.setting) for each in evidence.named(figure.name)]
     phrase = "" if len(set(settings)) < 2 else evidence.attacker(figure)
@@ -25,14 +25,14 @@ def by_whom(evidence: Evidence, own: Quantity, figure: Figure) -> str:
 
 
 def attacker(evidence: Evidence, own: Quantity, figure: Figure) -> str:
-    """Return who took a headline figure, or under which question; empty where nobody else tried."""
+    """Return the attacker of a headline figure; empty if only one was tried."""
     measured = [name for name in answers(own) if evidence.named(name)]
     told = figure.name.startswith("attack/") or len(measured) > 1
     return quantity(figure.name).by if told else ""
 
 
 def read_by(evidence: Evidence, own: Quantity, figures: Sequence[Figure]) -> str:
-    """Return a sentence of a chart: who took its figures, and where, if that is no cut of a run."""
+    """Return a caption sentence: the attackers, and the cut if it is not one of the runs'."""
     who = dict.fromkeys(filter(None, (attacker(evidence, own, each) for each in figures)))
     cuts = dict.fromkeys(each.channel for each in figures if each.hypothetical)
     told = [f"By {' or '.join(who)}"] if who else []
@@ -42,7 +42,7 @@ def read_by(evidence: Evidence, own: Quantity, figures: Sequence[Figure]) -> str
 
 
 def held_against(evidence: Evidence, figure: Figure) -> str:
-    """Say what a figure is to be held against: its baseline under the same setting, and chance."""
+    """Describe the baseline of a figure under the same setting, and its chance level."""
     own = quantity(figure.name)
     told, prior, level = [], figure.example.attack.get("prior"), chance(figure.example)
     if own.baseline:
@@ -63,7 +63,7 @@ def held_against(evidence: Evidence, figure: Figure) -> str:
 
 
 def baseline(evidence: Evidence, figure: Figure) -> Figure | None:
-    """Return what a figure is held against, measured under its own setting where it was."""
+    """Return the baseline of a figure, preferably measured under the same setting."""
     name = quantity(figure.name).baseline
     found = [f for f in evidence.named(name) if f.condition == figure.condition]
 
@@ -76,7 +76,7 @@ def baseline(evidence: Evidence, figure: Figure) -> Figure | None:
 
 
 def failures(evidence: Evidence, own: Quantity, condition: Condition) -> list[Figure]:
-    """Return the attempts at a headline that failed, by the figure's name or by its attack's."""
+    """Return the failed measurements of a headline, under the figure's or the attack's name."""
     names = {name for each in answers(own) for name in (each, each.rpartition("/")[0]) if name}
     return [
         figure
@@ -87,7 +87,7 @@ def failures(evidence: Evidence, own: Quantity, condition: Condition) -> list[Fi
 
 
 def margin(evidence: Evidence, figure: Figure) -> float:
-    """Return how far a figure lies above what it is held against; its value where that is nothing."""
+    """Return how far a figure exceeds its baseline or chance level; its value without either."""
     own, floor = quantity(figure.name), baseline(evidence, figure)
     prior = figure.example.attack.get("prior")
     guess = float(prior or chance(figure.example) or own.chance or 0.0)

@@ -93,7 +93,7 @@ def cards(evidence: Evidence) -> list[Card]:
 
 
 def troubles(runs: Sequence[Run]) -> list[str]:
-    """Return what failed or is missing, so that nobody takes a gap for a good result."""
+    """Return what failed or is missing, so that a gap is not read as a good result."""
     problems = [f"{run.name}: {problem}" for run in runs for problem in run.problems]
     failed: Counter[str] = Counter()
     for run in runs:

@@ -50,7 +50,7 @@ def format_evidence(evidence: Evidence) -> str:
 
 
 def format_documents(evidence: Evidence) -> str:
-    """Return what document models memorised as text, a model a row; empty where there is none."""
+    """Return a text table of what document models memorised, a model a row; empty if none."""
     tables = document_tables(evidence, "")
     if not tables:
         return ""

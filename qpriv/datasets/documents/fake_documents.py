@@ -21,7 +21,7 @@ STUDY_KINDS = ("person", "place", "time", "contact", "id", "organisation", "page
 
 @dataclass(frozen=True, slots=True)
 class FakeField:
-    """A field as it stands on a page."""
+    """A field at its place on a page."""
 
     kind: FieldKind
     label: str

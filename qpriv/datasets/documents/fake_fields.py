@@ -116,7 +116,7 @@ QUESTIONS: tuple[str, ...] = (
 
 
 def random_text(rng: random.Random) -> str:
-    """Return a string nobody can guess: for readers that must read rather than know."""
+    """Return a random string, which a reader must read because it cannot guess it."""
     alphabet = string.ascii_letters + string.digits + "-./@ "
     text = "".join(rng.choices(alphabet, k=rng.randint(4, 11)))
     return " ".join(text.split()) or "x"

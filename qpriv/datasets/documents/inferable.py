@@ -36,7 +36,7 @@ def in_question(question: str, answer: str) -> bool:
 
 
 def in_sequence(answer: str, remaining: Iterable[str]) -> bool:
-    """Return whether a whole number stands between its neighbours on the page.
+    """Return whether a whole number lies between its neighbours on the page.
 
     >>> in_sequence("4", ["3", "5", "Figure"]), in_sequence("4", ["3", "Figure"])
     (True, False)

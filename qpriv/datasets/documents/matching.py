@@ -1,4 +1,4 @@
-"""Finding every place on a page where an answer stands."""
+"""Find every place of an answer on a page."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The text of a page: words and where they stand, whichever OCR engine wrote them down."""
+"""The text of a page: words with their positions, from any OCR engine."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Which answers are personal, by rules that can be read; a person's word in a CSV beats them."""
+"""Classify answers as personal by readable rules; a CSV of corrections overrides them."""
 
 import re
 from dataclasses import dataclass

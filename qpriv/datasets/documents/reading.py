@@ -1,4 +1,4 @@
-"""What the document sets share: typed records become samples, and what cannot is counted."""
+"""Shared steps of the document sets: records become samples, and dropped records are counted."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

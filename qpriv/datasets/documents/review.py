@@ -1,4 +1,4 @@
-"""The review sheet: every canary before and after its erasure, for the eyes of a person."""
+"""The review sheet: shows a person every canary before and after its erasure."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Counts over a whole training set, taken before any of its answers is judged."""
+"""Counts over the whole training set, made before answers are judged."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ class TrainingCounts:
         return counts
 
     def count_pages(self, pages: Iterable[PageText], candidates: set[str]) -> None:
-        """Count on how many pages each candidate stands, as a run of whole words."""
+        """Count the pages on which each candidate occurs as consecutive whole words."""
         longest = max((len(candidate) for candidate in candidates), default=0)
         for page in pages:
             words = [canonical(word.text) for word in page.words]

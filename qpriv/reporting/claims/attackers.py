@@ -1,4 +1,4 @@
-"""Which attacker a figure or a claim speaks of: the one who takes most of what really crosses."""
+"""Choose the attacker that a figure or a claim is about: the strongest one at a real cut."""
 
 from collections.abc import Iterator
 
@@ -67,7 +67,7 @@ def beside(name: str, other: str) -> str:
 
 
 def with_attacker(evidence: Evidence, name: str, statement: str) -> str:
-    """Return a statement that names who took the figure it speaks of, where anybody did.
+    """Add the attacker's name to a statement if the figure was measured.
 
     Args:
         evidence: All figures.

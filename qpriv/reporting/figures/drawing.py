@@ -1,4 +1,4 @@
-"""What all figures share: the canvas, points with intervals, a legend that hides nothing."""
+"""Helpers of all charts: the canvas, points with intervals, a legend outside the axes."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _LEGEND_LINE = 0.19  # inches
 
 
 def blank(x_label: str, y_label: str) -> tuple[Canvas, Axes]:
-    """Return an empty figure with named axes; to be made within `svg.style`."""
+    """Return an empty figure with named axes; call it within `svg.style`."""
     canvas = Canvas(figsize=_SIZE, layout="constrained")
     axes = canvas.add_subplot()
     axes.set_xlabel(x_label)

@@ -12,7 +12,7 @@ from .svg import INK, SERIES, Picture, inline, style
 
 
 def histogram_pictures(histograms: Iterable[Histogram]) -> Iterator[Picture]:
-    """Yield the picture of each histogram, with its counts in words for who cannot see it."""
+    """Yield the picture of each histogram, with its counts as alternative text."""
     for number, each in enumerate(histograms):
         yield _picture(each, f"memorisation-{number}")
 

@@ -1,4 +1,4 @@
-"""Error rates of membership inference, on logarithmic axes: what few false alarms buy."""
+"""ROC curves of membership inference on logarithmic axes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

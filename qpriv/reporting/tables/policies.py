@@ -21,7 +21,7 @@ def policy_table(evidence: Evidence, dataset: str) -> Table | None:
 
 
 def paradigm_table(evidence: Evidence, dataset: str) -> Table | None:
-    """Return what each way of dividing the work gives and costs, or None where there is but one."""
+    """Return what each paradigm gives and costs, or None if there is only one."""
     if len({condition.paradigm for condition in evidence.conditions}) < 2:
         return None
     caption = "Ways to divide the work: what they answer, send and take"
@@ -32,7 +32,7 @@ def paradigm_table(evidence: Evidence, dataset: str) -> Table | None:
 
 
 def sweep_table(evidence: Evidence, dataset: str) -> Table | None:
-    """Return the points of the sweeps of alpha, or None where there is none."""
+    """Return the points of the sweeps of alpha, or None if there is none."""
     caption = "Sweep of alpha, the weight of utility, at beta 1: each row its own fine-tune"
     swept = swept_conditions(evidence)
     return _policies(evidence, swept, table_key("alpha-sweep", dataset), caption)
@@ -59,7 +59,7 @@ def question_type_table(evidence: Evidence, dataset: str) -> Table | None:
 
 
 def other_table(evidence: Evidence, tables: Iterable[Table]) -> Table | None:
-    """Return all figures that stand in none of the tables, one a row: nothing is left out.
+    """Return all figures that no other table shows, one a row.
 
     Args:
         evidence: All figures.

@@ -77,7 +77,7 @@ class Table:
 
     @property
     def shown(self) -> set[Identity]:
-        """Return what stands in its cells."""
+        """Return the contents of its cells."""
         cells = (cell for row in self.rows for cell in row.cells)
         return {cell.figure.identity for cell in cells if cell.figure}
 

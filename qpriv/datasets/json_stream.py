@@ -226,4 +226,7 @@ def undecodable(error: Exception, data: bytes, where: str) -> DataError:
         )
     if isinstance(error, msgspec.ValidationError):
         return DataError(f"unexpected record: {error}", where=where, remedy=_OTHER_FORMAT)
-    return DataError(f"not JSON: {error}", where=where, remedy=_MALFORMED)
+    remedy = _MALFORMED
+    if "trailing characters" in str(error):
+        remedy += "; records without a list around them become one by `jq -s . FILE > NEW_FILE`"
+    return DataError(f"not JSON: {error}", where=where, remedy=remedy)

@@ -119,6 +119,7 @@ def test_a_bad_row_is_named_by_its_line_or_left_out(form):
         (b"q,more\na,\"['x']\"\n", "column more.*line 2"),
         (b'q,n\n"a,1\nb,2\n', "not a table"),
         ("[]".encode("utf-16")[:-1], "UTF-16 that is damaged"),
+        (b'{\n "q": "a"\n}\n{\n "q": "b"\n}\n', r"not JSON.*`jq -s \. FILE"),
         (b"just text", "not a JSON file with records"),
     ],
 )

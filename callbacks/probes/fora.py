@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -11,6 +12,7 @@ from callbacks.probes.attack_split import AttackSplit
 from callbacks.probes.cache import save_state
 from callbacks.probes.media import picture_grid
 from callbacks.probes.probe import Probe, Visit
+from callbacks.probes.recognition import Recognition
 from qpriv.attacks.observation import Observation, Scenes, public_client, scenes
 from qpriv.attacks.reconstruction.alignment import Alignment
 from qpriv.attacks.reconstruction.fora import (
@@ -23,7 +25,6 @@ from qpriv.attacks.reconstruction.residual import residual_report
 from qpriv.attacks.reconstruction.scoring import (
     Baselines,
     reconstruction_report,
-    reidentification_report,
 )
 from qpriv.attacks.reconstruction.simulator import ServerLoss
 from qpriv.attacks.victim import AttackData, Victim
@@ -39,8 +40,9 @@ PICTURES = 8
 class ForaProbe(Probe):
     """Trains an inverter per cut under the victim's own policy, and scores it on private scenes.
 
-    ``ForaProbe()`` is FORA as published (``client="substitute"``). Figures are ``attack/fora/<name>`` with the names of `reconstruction_report`,
-    `residual_report` and `reidentification_report`. Those of an inverter that is trained through
+    ``ForaProbe()`` is FORA as published (``client="substitute"``). Figures are
+    ``attack/fora/<name>`` with the names of `reconstruction_report`, `residual_report`,
+    `recognition_report` and `floors_by_knowledge`. Those of an inverter that is trained through
     the true client are ``attack/supervised_inversion/<name>``: they bound from above what this
     decoder can do. Those of one whom the server's layers teach as well are ``attack/sdar/<name>``.
     The inverter is carried over from epoch to epoch.
@@ -119,17 +121,28 @@ class ForaProbe(Probe):
         )
         auxiliary = scenes(visit.victim.model, split.auxiliary, self.patch_size)
         seen = visit.observe(split.targets, cut)
-        attack = self._trained(visit, cut, split.auxiliary, auxiliary, seen)
+        model, supervised = visit.victim.model, self.client == "supervised"
+        client = nullcontext if supervised else partial(public_client, model)
+        with client():
+            sent = visit.observe(split.auxiliary, cut, draw=1)
+        attack = self._trained(visit, cut, split.auxiliary, auxiliary, sent, seen)
         truth = scenes(visit.victim.model, split.targets, self.patch_size)
         restored = attack.invert(seen)
         floors = Baselines.of(auxiliary)
         regions = truth.regions(seen.kept, seen.grid)
         report = reconstruction_report(restored, truth, regions, floors)
         report += residual_report(restored, truth, seen.kept, seen.grid, auxiliary)
-        people = list(visit.data.gallery())
-        if people:
-            gallery = scenes(visit.victim.model, people, self.patch_size)
-            report += reidentification_report(restored, truth, gallery, regions.kept)
+        report += Recognition(
+            visit,
+            cut,
+            attack,
+            client,
+            split.auxiliary,
+            sent,
+            auxiliary,
+            self.patch_size,
+            self.knows_positions,
+        ).report(seen, truth, restored)
         if self.log_private:
             self._save_pictures(visit, cut, truth, restored)
         own = self.at_cut(visit, cut)
@@ -141,6 +154,7 @@ class ForaProbe(Probe):
         cut: int,
         known: Sequence[VQASample],
         truth: Scenes,
+        seen: Observation,
         private: Observation,
     ) -> FeatureInversion:
         attack = FeatureInversion(
@@ -151,11 +165,8 @@ class ForaProbe(Probe):
             patch_size=self.patch_size,
             seed=visit.seed,
         )
-        model, supervised = visit.victim.model, self.client == "supervised"
-        with nullcontext() if supervised else public_client(model):
-            seen = visit.observe(known, cut, draw=1)
         taught = self.client == "simulator"
-        task = ServerLoss(model.eval(), seen, known) if taught else None
+        task = ServerLoss(visit.victim.model.eval(), seen, known) if taught else None
         carried = visit.earlier(f"inverter-cut={cut}.pt")
         if carried is not None:
             attack.load_state_dict(torch.load(carried, weights_only=True), seen)

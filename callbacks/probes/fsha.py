@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,8 @@ from callbacks.probes.attack_split import AttackSplit
 from callbacks.probes.cache import save_state
 from callbacks.probes.media import picture_grid
 from callbacks.probes.probe import Probe, Visit
-from qpriv.attacks.observation import Scenes, public_client, scenes
+from callbacks.probes.recognition import Recognition
+from qpriv.attacks.observation import Observation, Scenes, public_client, scenes
 from qpriv.attacks.query import QueryAccess
 from qpriv.attacks.reconstruction.detector import SplitGuard
 from qpriv.attacks.reconstruction.fsha import Fsha, HijackTraining, PilotKind, PublicScenes
@@ -23,12 +25,11 @@ from qpriv.attacks.reconstruction.residual import residual_report
 from qpriv.attacks.reconstruction.scoring import (
     Baselines,
     reconstruction_report,
-    reidentification_report,
 )
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
-from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.intervals import rate_interval
 from qpriv.result import Result
 
 PICTURES = 8
@@ -44,7 +45,8 @@ class FshaProbe(Probe):
     to epoch of a fit; a ``qpriv attack`` begins anew.
 
     Figures are ``attack/fsha/<name>`` with the names of `reconstruction_report`,
-    `residual_report` and `reidentification_report`, and what the client would notice:
+    `residual_report`, `recognition_report` and `floors_by_knowledge`, and what the client would
+    notice:
     ``task_accuracy``, how often the twin's answers to unseen samples are right, beside
     ``task_accuracy_honest``, the victim's; with ``detector``, ``splitguard_score`` (near 1 for an
     honest server). Those of the published pilot are ``attack/fsha_convolution/<name>``, those of
@@ -149,7 +151,9 @@ class FshaProbe(Probe):
         auxiliary = scenes(model, split.auxiliary, self.patch_size)
         truth = scenes(model, split.targets, self.patch_size)
         honest = self._right(visit, tasks)
-        with self._twin(visit, cut, self._public(visit, cut, split.auxiliary, auxiliary)) as client:
+        with public_client(model):
+            sent = visit.observe(split.auxiliary, cut, draw=1)
+        with self._twin(visit, cut, self._public(sent, auxiliary)) as client:
             attack, guard = client.server.attack, client.guard
             rate = float(client.optimizer.defaults["lr"])
             members = list(visit.data.members())
@@ -161,10 +165,17 @@ class FshaProbe(Probe):
         regions = truth.regions(seen.kept, seen.grid)
         report = reconstruction_report(restored, truth, regions, Baselines.of(auxiliary))
         report += residual_report(restored, truth, seen.kept, seen.grid, auxiliary)
-        people = list(visit.data.gallery())
-        if people:
-            gallery = scenes(model, people, self.patch_size)
-            report += reidentification_report(restored, truth, gallery, regions.kept)
+        report += Recognition(
+            visit,
+            cut,
+            attack,
+            partial(public_client, model),
+            split.auxiliary,
+            sent,
+            auxiliary,
+            self.patch_size,
+            self.knows_positions,
+        ).report(seen, truth, restored)
         report += [
             _share("task_accuracy", hijacked, tasks),
             _share("task_accuracy_honest", honest, tasks),
@@ -175,14 +186,11 @@ class FshaProbe(Probe):
             self._save_pictures(visit, cut, truth.pictures, restored)
         return [self._named(result, attack, cut, split.origin, rate) for result in report]
 
-    def _public(
-        self, visit: Visit, cut: int, known: Sequence[VQASample], truth: Scenes
-    ) -> PublicScenes:
+    def _public(self, sent: Observation, truth: Scenes) -> PublicScenes:
         """Return the attacker's scenes, as its pilot takes them in."""
         if self.pilot == "convolution":
             return PublicScenes(truth.pictures, truth.sensitive)
-        with public_client(visit.victim.model):
-            tokens = visit.observe(known, cut, draw=1).tokens(knows_positions=self.knows_positions)
+        tokens = sent.tokens(knows_positions=self.knows_positions)
         return PublicScenes(truth.pictures, truth.sensitive, tokens)
 
     @contextmanager
@@ -252,7 +260,7 @@ class FshaProbe(Probe):
 
 def _share(name: str, right: NDArray[np.float64], samples: Sequence[VQASample]) -> Result:
     groups = [sample.group_id for sample in samples]
-    interval = mean_interval(right, groups)
+    interval = rate_interval(right, groups)
     return Result(name=name, value=float(right.mean()), n=len(set(groups)), ci=interval)
 
 

@@ -93,6 +93,26 @@ def mean_interval(
     )
 
 
+def rate_interval(hits: ArrayLike, groups: Sequence[Hashable]) -> Interval | None:
+    """Return the bootstrap interval over groups of a share of hits, which is never of no width.
+
+    Where all hits are alike, every resample is too; then Wilson's interval over as many trials as
+    there are groups stands in.
+
+    Args:
+        hits: 1 or 0 each.
+        groups: The group of every hit.
+
+    >>> [round(end, 3) for end in rate_interval([1, 1, 1, 1], "aabb")]
+    [0.342, 1.0]
+    """
+    array = np.asarray(hits, dtype=np.float64)
+    if len(array) and np.all(array == array[0]):
+        number = len(set(groups))
+        return wilson_interval(number if array[0] else 0, number)
+    return mean_interval(array, groups)
+
+
 def weighted_mean(values: NDArray[np.float64], weights: Weights) -> float:
     """Return the mean of values that count several times, NaN where nothing counts."""
     total = weights.sum()

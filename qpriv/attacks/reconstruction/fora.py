@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -32,7 +32,8 @@ from ..token_grid import TokenGrid
 from . import residual
 from .alignment import Alignment, align
 from .inverter import Inverter, weighted_error
-from .scoring import FACE, FACE_GAIN, FOUND, QUANTITIES, RECOVERED, WEAKER
+from .recognition.quantities import FOUND
+from .scoring import FACE, FACE_GAIN, QUANTITIES, RECOVERED, WEAKER
 from .simulator import TaskLoss
 
 Client = Literal["supervised", "substitute", "simulator"]
@@ -211,6 +212,7 @@ class FeatureInversion:
         self.alignment = alignment or Alignment()
         self.patch_size, self.seed = patch_size, seed
         self.inverter: Inverter | None = None
+        self._aligner: nn.Module | None = None
         self.steps_done = 0
         self.stopped_early = False
 
@@ -295,11 +297,31 @@ class FeatureInversion:
     @torch.no_grad()
     def invert(self, seen: Observation) -> Tensor:
         """Return a picture for everything that crossed, ``[n, 3, H, W]`` in [0, 1]."""
+        return self.paint(seen.tokens(knows_positions=self.knows_positions))
+
+    @full_precision()
+    @torch.no_grad()
+    def paint(self, grid: TokenGrid) -> Tensor:
+        """Return a picture for each of some tokens on the grid, ``[n, 3, H, W]`` in [0, 1]."""
         if self.inverter is None:
             raise RuntimeError("fit the attack before it inverts")
-        grid = seen.tokens(knows_positions=self.knows_positions)
         parts = [self.inverter.eval()(grid[rows]) for rows in _slices(len(grid), 128)]
         return torch.cat(parts).clamp(0, 1)
+
+    @full_precision()
+    @torch.no_grad()
+    def own(self, grid: TokenGrid, pictures: Tensor) -> TokenGrid:
+        """Return tokens of the attacker's own scenes as `paint` takes them.
+
+        Args:
+            grid: What crosses for them, through the client of this attack.
+            pictures: The scenes; not needed.
+        """
+        return grid if self._aligner is None else self._moved(grid, self._aligner)
+
+    def crossed(self, grid: TokenGrid) -> TokenGrid:
+        """Return the victim's tokens as `paint` takes them."""
+        return grid
 
     def state_dict(self) -> dict[str, Any]:
         """Return the trained attacker, to be carried over to the next epoch."""
@@ -319,9 +341,13 @@ class FeatureInversion:
         self, public: TokenGrid, private: TokenGrid, task: TaskLoss | None, deadline: float
     ) -> TokenGrid:
         aligner = align(public, private, self.alignment, self.seed, task=task, deadline=deadline)
-        with torch.no_grad():
-            tokens = torch.cat([aligner(public.tokens[r]) for r in _slices(len(public), 256)])
-        return TokenGrid(tokens * public.present.unsqueeze(-1), public.present)
+        self._aligner = aligner
+        return self._moved(public, aligner)
+
+    @torch.no_grad()
+    def _moved(self, grid: TokenGrid, aligner: nn.Module) -> TokenGrid:
+        tokens = torch.cat([aligner(grid.tokens[rows]) for rows in _slices(len(grid), 256)])
+        return TokenGrid(tokens * grid.present.unsqueeze(-1), grid.present)
 
     def _new_inverter(self, grid: TokenGrid, shape: tuple[int, int]) -> Inverter:
         with torch.random.fork_rng(devices=[]):

@@ -274,12 +274,36 @@ class Fsha:
     @torch.no_grad()
     def decode(self, grid: TokenGrid) -> Tensor:
         """Return a picture for each of some tokens on the grid."""
+        return self.paint(self.crossed(grid))
+
+    @full_precision()
+    @torch.no_grad()
+    def paint(self, grid: TokenGrid) -> Tensor:
+        """Return a picture for each of some tokens as `own` and `crossed` give them."""
         if self.networks is None:
             raise RuntimeError("hijack a client before you invert it")
         decoder = self.networks.eval()["decoder"]
         starts = range(0, len(grid), 128)
         parts = (grid[slice(start, start + 128)] for start in starts)
-        return torch.cat([decoder(self._scaled(part)) for part in parts]).clamp(0, 1)
+        return torch.cat([decoder(part) for part in parts]).clamp(0, 1)
+
+    @full_precision()
+    @torch.no_grad()
+    def own(self, grid: TokenGrid, pictures: Tensor) -> TokenGrid:
+        """Return the pilot's codes of the attacker's own scenes.
+
+        Args:
+            grid: What the public base model sends for them under the victim's policy.
+            pictures: The scenes; what a pilot reads that starts from nothing.
+        """
+        tokens = grid if self.pilot == "base" else None
+        unmarked = torch.zeros_like(pictures[:, 0], dtype=torch.bool)
+        return self._coded(PublicScenes(pictures, unmarked, tokens), grid.present)
+
+    @torch.no_grad()
+    def crossed(self, grid: TokenGrid) -> TokenGrid:
+        """Return the client's tokens as `paint` takes them."""
+        return self._scaled(grid)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the attacker as it is, to go on with after the next epoch."""

@@ -1,23 +1,22 @@
 """What a reconstruction is worth: against the truth, against guesses without it, and by face."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from qpriv.datasets.sample import Box
 from qpriv.declaration import aside
-from qpriv.metrics.intervals import mean_interval, wilson_interval
+from qpriv.metrics.intervals import mean_interval
 from qpriv.metrics.perceptual import gmsd
 from qpriv.metrics.reconstruction import Regions, psnr, ssim
-from qpriv.metrics.reidentification import Reidentification, correlation, face_crops, ranks
+from qpriv.metrics.reidentification import face_crops
 from qpriv.models.precision import full_precision
 from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 from ..observation import Scenes
+from .recognition import quantities as recognition
 
 FACE = Quantity(
     name="psnr_sensitive",
@@ -62,27 +61,6 @@ IMAGE_FLOOR = Quantity(
     meaning="What an average scene gives.",
     unit="dB",
 )
-FOUND = Quantity(
-    name="reid_top1",
-    title="Re-identified, top 1",
-    label="Faces found first",
-    meaning="Share of faces whose person stands first in the gallery.",
-    direction="leak",
-    headline=True,
-    question="recognition",
-)
-FOUND_AMONG_FIVE = Quantity(
-    name="reid_top5",
-    title="Re-identified, top 5",
-    meaning="Share of faces whose person is among the first five.",
-    direction="leak",
-)
-FOUND_GONE = Quantity(
-    name="reid_top1_gone",
-    title="Top 1, face gone",
-    meaning="The same where no patch on the face crossed.",
-    direction="leak",
-)
 RECOVERED = (
     Quantity(
         name="recovered_share_sensitive",
@@ -112,9 +90,7 @@ QUANTITIES = (
     FACE_GAIN,
     IMAGE,
     IMAGE_FLOOR,
-    FOUND,
-    FOUND_AMONG_FIVE,
-    FOUND_GONE,
+    *recognition.QUANTITIES,
     *aside(
         [
             Quantity(
@@ -164,18 +140,18 @@ QUANTITIES = (
                 title="Floor: mean image, GMSD",
                 meaning="What an average scene gives.",
             ),
-            Quantity(
-                name="reid_top5_gone",
-                title="Top 5, face gone",
-                meaning="Among the first five where no patch on the face crossed.",
-                direction="leak",
-            ),
         ]
     ),
 )
-"""Figures of `reconstruction_report` and `reidentification_report`."""
+"""Figures of `reconstruction_report` and of `recognition.report`."""
 
-WEAKER = (FACE.name, FACE_FLOOR.name, IMAGE.name, FOUND.name, *(own.name for own in RECOVERED))
+WEAKER = (
+    FACE.name,
+    FACE_FLOOR.name,
+    IMAGE.name,
+    recognition.FOUND.name,
+    *(own.name for own in RECOVERED),
+)
 """What the main table shows of an attacker who is not granted the true client."""
 
 
@@ -250,54 +226,6 @@ def reconstruction_report(
     return report
 
 
-@full_precision()
-def reidentification_report(
-    restored: Tensor, truth: Scenes, gallery: Scenes, kept: Tensor | None = None
-) -> list[Result]:
-    """Return how often a reconstructed face finds its person in a gallery, top-1 and top-5.
-
-    The face is cut out at its true place. A gallery below 50 people is refused a figure.
-    ``reid_top1_gone`` and ``reid_top5_gone`` are the same among the scenes of which no patch that
-    touches the face crossed: what identity the other patches carry.
-
-    Args:
-        restored: Reconstructions ``[n, 3, H, W]``.
-        truth: The scenes.
-        gallery: One scene of each person.
-        kept: Pixels in patches that crossed, ``[n, H, W]`` bool; None leaves the latter out.
-    """
-    people = [who for who in gallery.identities if who is not None]
-    rows = [
-        row
-        for row, (box, who) in enumerate(zip(truth.faces, truth.identities, strict=True))
-        if box is not None and who in people
-    ]
-    report = _found(restored, truth, gallery, rows, "")
-    if kept is not None:
-        crossed = (kept & truth.sensitive).flatten(1).any(dim=1).tolist()
-        gone = [row for row in rows if not crossed[row]]
-        report += _found(restored, truth, gallery, gone, "_gone")
-    return report
-
-
-def _found(
-    restored: Tensor, truth: Scenes, gallery: Scenes, rows: Sequence[int], suffix: str
-) -> list[Result]:
-    people = [who for who in gallery.identities if who is not None]
-    names = {k: f"reid_top{k}{suffix}" for k in (1, 5)}
-    if len(people) < 50 or not rows:
-        note = f"gallery of {len(people)} people, {len(rows)} faces of them"
-        empty = Result(name="", value=None, n=0, status="not applicable", note=note)
-        return [replace(empty, name=name) for name in names.values()]
-    order = ranks(
-        correlation(_faces(restored, truth.faces, rows), _faces(gallery.pictures, gallery.faces)),
-        torch.tensor([who for row in rows if (who := truth.identities[row]) is not None]),
-        torch.tensor(people),
-    )
-    found = Reidentification(order, len(people))
-    return [_hit_rate(name, found, k) for k, name in names.items()]
-
-
 def figure(name: str, values: Tensor, truth: Scenes, unit: str = "") -> Result:
     """Return the mean of per-image values with its interval over groups; NaN does not count."""
     known = ~values.isnan()
@@ -310,24 +238,6 @@ def figure(name: str, values: Tensor, truth: Scenes, unit: str = "") -> Result:
     return Result(
         name=name, value=float(numbers.mean()), n=len(set(owners)), unit=unit, ci=interval
     )
-
-
-def _hit_rate(name: str, found: Reidentification, k: int) -> Result:
-    hits = found.hits(k)
-    return Result(
-        name=name,
-        value=float(hits.mean()),
-        n=len(hits),
-        ci=wilson_interval(int(hits.sum()), len(hits)),
-        attack={"chance": found.chance(k), "gallery": found.gallery_size},
-    )
-
-
-def _faces(
-    pictures: Tensor, boxes: Sequence[Box | None], rows: Sequence[int] | None = None
-) -> Tensor:
-    chosen = [row for row, box in enumerate(boxes) if box is not None] if rows is None else rows
-    return face_crops(pictures[list(chosen)], [box for row in chosen if (box := boxes[row])])
 
 
 def _resized(face: Tensor, box: Box) -> Tensor:

@@ -10,11 +10,7 @@ from qpriv.attacks.observation import Observation, Scenes
 from qpriv.attacks.reconstruction.alignment import Alignment
 from qpriv.attacks.reconstruction.fora import STRONG_STEPS, FeatureInversion, Fora, Training
 from qpriv.attacks.reconstruction.inverter import Inverter, ridge, to_patches, weighted_error
-from qpriv.attacks.reconstruction.scoring import (
-    Baselines,
-    reconstruction_report,
-    reidentification_report,
-)
+from qpriv.attacks.reconstruction.scoring import Baselines, reconstruction_report
 from qpriv.attacks.token_grid import TokenGrid, to_grid
 from qpriv.errors import ConfigError
 from qpriv.split import Direction, Kind, Transcript
@@ -149,23 +145,6 @@ def test_unknown_positions_cost_nothing_without_pruning_and_much_with_it() -> No
         figures.append(report(fora, crossed(private, kept[:40]), private, auxiliary)["psnr"])
         assert fora.threat_model.settings()["knows_positions"] is knows
     assert figures[0] > figures[1] + 0.3
-
-
-def test_a_reconstruction_of_people_is_recognised_and_a_mean_face_is_not() -> None:
-    people = drawn(60, 4)
-    figures = reidentification_report(people.pictures + 0.05, people, people)
-    assert [f.value for f in figures] == [1.0, 1.0]
-    assert figures[0].attack["chance"] == pytest.approx(1 / 60)
-    blank = reidentification_report(torch.full_like(people.pictures, 0.5), people, people)
-    assert blank[0].value == 0.0
-    face = people.sensitive.clone()
-    half = face & (torch.arange(len(face)) < len(face) // 2)[:, None, None]
-    partly = {r.name: r for r in reidentification_report(people.pictures, people, people, half)}
-    assert partly["reid_top1_gone"].n == len(face) - len(face) // 2 < partly["reid_top1"].n
-    none = {r.name: r for r in reidentification_report(people.pictures, people, people, face)}
-    assert none["reid_top1_gone"].status == "not applicable"
-    few = reidentification_report(people.pictures[:20], people[:20], people[:20])
-    assert few[0].status == "not applicable" and few[0].value is None
 
 
 def test_substitute_is_aligned_to_what_crossed_and_needs_it() -> None:

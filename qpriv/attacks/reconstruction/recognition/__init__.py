@@ -1,0 +1,1 @@
+"""Whose face is it? Matchers that look at nothing but what crossed, and what they find."""

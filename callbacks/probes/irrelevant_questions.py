@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from callbacks.probes.probe import Probe, Visit
-from callbacks.probes.sensitivity import sensitive_patches
+from callbacks.probes.sensitivity import coverage
 from qpriv.attacks.irrelevant_questions import (
     KINDS,
     SUBSET,
@@ -28,10 +28,20 @@ from qpriv.attacks.query import QueryAccess
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
-from qpriv.metrics.intervals import mean_interval
-from qpriv.metrics.sensitivity import surviving_share
+from qpriv.metrics.intervals import mean_interval, rate_interval
+from qpriv.metrics.sensitivity import (
+    AREA_VISIBLE,
+    FACES_TOUCHED,
+    SENSITIVE_COVERAGE,
+    TOKENS_KEPT,
+    TOKENS_TOUCHING,
+    is_touched,
+    surviving_share,
+    visible_area,
+)
 from qpriv.models.encoder_record import read_encoders
 from qpriv.pruning.predictor import DynamicThresholdPredictor
+from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 
@@ -42,8 +52,9 @@ class IrrelevantQuestionProbe(Probe):
     Figures are ``attack/irrelevant_questions/<kind>_<name>`` with kinds ``own`` (the control),
     ``cross_image``, ``nonsense`` and ``false_premise``, and names ``hallucination_rate``,
     ``refusal_rate``, ``empty_rate`` and ``sensitive_tokens_kept``: the share of truly sensitive
-    tokens that crosses under that question, since the question steers what is pruned. All but the
-    last again as ``privacy_subset_<kind>_<name>``, over the images with the highest maximum patch
+    tokens that crosses under that question, since the question steers what is pruned, beside
+    ``sensitive_tokens_touching``, ``sensitive_area_visible`` and ``faces_touched`` as of
+    `SensitivityProbe`. The rates again as ``privacy_subset_<kind>_<name>``, over the images with the highest maximum patch
     sensitivity.
 
     Args:
@@ -117,7 +128,7 @@ class IrrelevantQuestionProbe(Probe):
         asked = ask(access, questions, self.max_new_tokens)
         report = answer_report(kind, asked.answers, self._refusals)
         report += self._of_subset(kind, asked, visit, samples)
-        report.append(_surviving(kind, asked, visit, samples))
+        report += _surviving(kind, asked, visit, samples)
         return [self._named(result, access, samples[0]) for result in report]
 
     def _of_subset(
@@ -157,12 +168,30 @@ class IrrelevantQuestionProbe(Probe):
         )
 
 
-def _surviving(kind: Kind, asked: Asked, visit: Visit, samples: Sequence[VQASample]) -> Result:
-    """Return the share of truly sensitive tokens that the question lets through."""
-    name = f"{kind}_sensitive_tokens_kept"
-    shares = surviving_share(sensitive_patches(visit, samples), asked.kept)
+def _surviving(
+    kind: Kind, asked: Asked, visit: Visit, samples: Sequence[VQASample]
+) -> list[Result]:
+    """Return what of the truly sensitive part the question lets through."""
+    truth = [coverage(visit, sample) for sample in samples]
+    whole = torch.stack([own for own, _ in truth])
+    groups = [sample.group_id for sample in samples]
+    found = [(TOKENS_KEPT, surviving_share(whole >= SENSITIVE_COVERAGE, asked.kept), groups)]
+    if asked.entering is not None:
+        boxes = [is_touched(own, row) for (_, own), row in zip(truth, asked.entering, strict=True)]
+        owners = [group for group, own in zip(groups, boxes, strict=True) for _ in own]
+        found += [
+            (TOKENS_TOUCHING, surviving_share(whole > 0, asked.entering), groups),
+            (AREA_VISIBLE, visible_area(whole, asked.entering), groups),
+            (FACES_TOUCHED, torch.cat(boxes), owners),
+        ]
+    return [_mean(kind, own, shares, owners) for own, shares, owners in found]
+
+
+def _mean(kind: Kind, own: Quantity, shares: Tensor, groups: Sequence[str]) -> Result:
+    name = f"{kind}_{own.name}"
     known = shares[~shares.isnan()].double()
     if not len(known):
         return Result(name=name, value=None, n=0, status="not applicable")
-    interval = mean_interval(shares.double().numpy(), [sample.group_id for sample in samples])
+    interval_of = rate_interval if own is FACES_TOUCHED else mean_interval
+    interval = interval_of(shares.double().numpy(), groups)
     return Result(name=name, value=float(known.mean()), n=len(known), ci=interval)

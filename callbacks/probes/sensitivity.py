@@ -11,7 +11,7 @@ from callbacks.probes.media import picture_grid
 from callbacks.probes.probe import Probe, Visit
 from qpriv.attacks.observation import batches
 from qpriv.datasets.sample import VQASample
-from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.intervals import mean_interval, rate_interval
 from qpriv.metrics.reconstruction import patch_pixels
 from qpriv.metrics.sensitivity import (
     AREA_VISIBLE,
@@ -138,7 +138,7 @@ class SensitivityProbe(Probe):
             if decision.sensitivity is None
             else sensitivity_exclusion_ratio(decision.sensitivity.float().cpu(), mask)
         )
-        tally.crossed(decision, [_coverage(visit, sample) for sample in part])
+        tally.crossed(decision, [coverage(visit, sample) for sample in part])
         tally.kept.append(inputs.visual_counts(cut).double())
         tally.kept_mean.append(inputs.mean_visual_counts(model.num_layers))
         tally.pooled.update(decision)
@@ -161,12 +161,7 @@ class SensitivityProbe(Probe):
         )
 
 
-def sensitive_patches(visit: Visit, samples: Sequence[VQASample]) -> Tensor:
-    """Return which patches are sensitive in truth, ``[B, N]`` bool; see `SENSITIVE_COVERAGE`."""
-    return torch.stack([_coverage(visit, each)[0] for each in samples]) >= SENSITIVE_COVERAGE
-
-
-def _coverage(visit: Visit, sample: VQASample) -> tuple[Tensor, Tensor]:
+def coverage(visit: Visit, sample: VQASample) -> tuple[Tensor, Tensor]:
     """Return which share of each patch is sensitive, ``[N]``, and lies in each box, ``[F, N]``."""
     preprocessor = visit.victim.model.preprocessor
     boxes = sample.sensitive_boxes or ()
@@ -201,7 +196,8 @@ def _mean(own: Quantity, values: Tensor, groups: Sequence[str]) -> Result:
     if not len(known):
         return _plain(own, float("nan"), groups)
     owners = {g for g, nan in zip(groups, values.isnan().tolist(), strict=True) if not nan}
-    interval = mean_interval(values.double().numpy(), groups)
+    interval_of = rate_interval if own is FACES_TOUCHED else mean_interval
+    interval = interval_of(values.double().numpy(), groups)
     return Result(
         name=own.name, value=float(known.mean()), n=len(owners), unit=own.unit, ci=interval
     )

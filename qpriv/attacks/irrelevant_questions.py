@@ -29,7 +29,13 @@ from qpriv.datasets.sample import VQASample
 from qpriv.declaration import Attack, Row, aside, prefixed
 from qpriv.errors import DataError, reason
 from qpriv.metrics.intervals import wilson_interval
-from qpriv.metrics.sensitivity import TOKENS_KEPT
+from qpriv.metrics.sensitivity import (
+    AREA_VISIBLE,
+    FACES_TOUCHED,
+    TOKENS_KEPT,
+    TOKENS_TOUCHING,
+    crossing_weights,
+)
 from qpriv.quantity import Quantity
 from qpriv.result import Result
 
@@ -90,6 +96,11 @@ ATTACKS = (
                     by=title[0].lower() + title[1:],
                 )
                 for kind, title in _ASKED.items()
+            ),
+            *(
+                replace(own, name=f"{kind}_{own.name}", title=f"{title}: {own.title.lower()}")
+                for kind, title in _ASKED.items()
+                for own in aside([TOKENS_TOUCHING, AREA_VISIBLE, FACES_TOUCHED])
             ),
             *(
                 own
@@ -225,11 +236,14 @@ class Asked:
     Args:
         answers: What the model said.
         kept: The patches that crossed for them, ``[n, N]`` bool.
+        entering: The patches of which anything crossed, in merged tokens too, ``[n, N]`` bool;
+            None where the policy does not say.
         sensitivity: Highest sensitivity of a patch, ``[n]``; None where the policy scores none.
     """
 
     answers: tuple[str, ...]
     kept: Tensor
+    entering: Tensor | None
     sensitivity: Tensor | None
 
 
@@ -237,6 +251,7 @@ class Asked:
 def ask(access: QueryAccess, samples: Sequence[VQASample], max_new_tokens: int = 20) -> Asked:
     """Ask the model through the policy, and keep what the policy decided."""
     answers, kept, highest = list[str](), list[Tensor](), list[Tensor]()
+    entering: list[Tensor] | None = []
     for part in batches(samples, access.batch_size):
         batch = access.model.preprocessor(part).to(access.model.device)
         features = access.encode(batch, access.policy.needs)
@@ -245,10 +260,19 @@ def ask(access: QueryAccess, samples: Sequence[VQASample], max_new_tokens: int =
             answers += access.model.answer(batch, features, decision, max_new_tokens)
         access.count += len(part)
         kept.append(decision.mask)
+        if decision.merged is not None and decision.mixing is None:
+            entering = None
+        elif entering is not None:
+            entering.append(crossing_weights(decision) > 0)
         if decision.sensitivity is not None:
             highest.append(decision.sensitivity.amax(dim=1).cpu())
     scored = len(highest) == len(kept) and len(kept) > 0
-    return Asked(tuple(answers), torch.cat(kept), torch.cat(highest) if scored else None)
+    return Asked(
+        tuple(answers),
+        torch.cat(kept),
+        None if entering is None else torch.cat(entering),
+        torch.cat(highest) if scored else None,
+    )
 
 
 def privacy_subset(sensitivity: Tensor, size: int) -> Tensor:

@@ -100,16 +100,17 @@ def rate_interval(hits: ArrayLike, groups: Sequence[Hashable]) -> Interval | Non
     there are groups stands in.
 
     Args:
-        hits: 1 or 0 each.
+        hits: 1 or 0 each; NaN does not count.
         groups: The group of every hit.
 
     >>> [round(end, 3) for end in rate_interval([1, 1, 1, 1], "aabb")]
     [0.342, 1.0]
     """
     array = np.asarray(hits, dtype=np.float64)
-    if len(array) and np.all(array == array[0]):
-        number = len(set(groups))
-        return wilson_interval(number if array[0] else 0, number)
+    known = {group for group, hit in zip(groups, array, strict=True) if not np.isnan(hit)}
+    shares = np.unique(array[~np.isnan(array)])
+    if len(shares) == 1:
+        return wilson_interval(len(known) if shares[0] else 0, len(known))
     return mean_interval(array, groups)
 
 

@@ -45,11 +45,14 @@ STRONG_STEPS = 600
 
 _MEASURES = (
     "PSNR and SSIM overall, in the sensitive box, in kept and in dropped patches; GMSD; "
-    "re-identification"
+    "re-identification by what crossed"
+)
+_FLOORS = (
+    "mean image, mean face where the mask says and at its true place, eigenfaces, in-painting, "
+    "gallery chance"
 )
 _BESIDE = (
-    "mean image, mean face at its true place, in-painting, gallery chance; where supervised "
-    "inversion is listed too, the share of its gain that is recovered"
+    f"{_FLOORS}; where supervised inversion is listed too, the share of its gain that is recovered"
 )
 _KNOWS = "trains under the policy; known or unknown"
 _WEAKER = (*aside(QUANTITIES, *WEAKER), *aside(RECOVERED, *WEAKER), *aside(residual.QUANTITIES))
@@ -68,7 +71,7 @@ SUPERVISED = Attack(
             holds="in-domain scenes through the true client: the upper bound",
             knows=_KNOWS,
             measures=_MEASURES,
-            beside="mean image, mean face at its true place, in-painting, gallery chance",
+            beside=_FLOORS,
             source="Xu et al., CVPR 2024: the paper's oracle",
         ),
         Row(

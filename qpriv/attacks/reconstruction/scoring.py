@@ -33,7 +33,7 @@ FACE_FLOOR = Quantity(
     name="floor_mean_face",
     title="Floor: mean face, dB",
     label="mean face",
-    meaning="What an average face at the right place gives.",
+    meaning="What an average face at the right place gives: its box is told.",
     unit="dB",
 )
 FACE_GAIN = Quantity(
@@ -87,6 +87,7 @@ _REGIONS = {"_sensitive": "face box", "_kept": "kept patches", "_dropped": "drop
 QUANTITIES = (
     FACE,
     FACE_FLOOR,
+    recognition.LOCATED_FLOOR,
     FACE_GAIN,
     IMAGE,
     IMAGE_FLOOR,
@@ -148,6 +149,7 @@ QUANTITIES = (
 WEAKER = (
     FACE.name,
     FACE_FLOOR.name,
+    recognition.LOCATED_FLOOR.name,
     IMAGE.name,
     recognition.FOUND.name,
     *(own.name for own in RECOVERED),

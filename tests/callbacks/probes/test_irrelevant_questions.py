@@ -33,7 +33,10 @@ def test_every_kind_is_asked_and_nothing_is_left_behind(tmp_path) -> None:
         assert sum(rate.value for rate in rates) == pytest.approx(1)
         assert {rate.n for rate in rates} == {8}
         assert found[f"privacy_subset_{kind}_refusal_rate"].n == 3
-        assert found[f"{kind}_sensitive_tokens_kept"].value is not None
+        shares = ("tokens_kept", "tokens_touching", "area_visible")
+        assert all(0 <= found[f"{kind}_sensitive_{share}"].value <= 1 for share in shares)
+        touched = found[f"{kind}_faces_touched"].value
+        assert touched >= found[f"{kind}_sensitive_area_visible"].value > 0
     assert found["own_refusal_rate"].attack["access"] == "queries"
     assert found["own_refusal_rate"].attack["queries"] == 8
     assert "own_hallucination_rate" not in found

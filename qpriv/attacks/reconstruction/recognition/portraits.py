@@ -48,17 +48,19 @@ class Portraits:
         )
 
     @classmethod
-    def within(cls, scenes: Scenes, rows: Sequence[int]) -> Self:
-        """Cut the faces out of some scenes of which each shows another person.
+    def within(cls, scenes: Scenes, most: int) -> Self:
+        """Cut faces out of scenes, one a person, and number these people afresh.
 
-        Faces of people without a name are numbered below zero.
+        Args:
+            scenes: The scenes; a face of nobody who is named counts as a person of its own.
+            most: At most so many people.
         """
-        found = [(row, box) for row in rows if (box := scenes.faces[row]) is not None]
-        names = [scenes.identities[row] for row, _ in found]
-        return cls(
-            tuple(_cut(scenes.pictures[row], box) for row, box in found),
-            tuple(-1 - n if name is None else name for n, name in enumerate(names)),
-        )
+        found: dict[object, Tensor] = {}
+        for row, (box, who) in enumerate(zip(scenes.faces, scenes.identities, strict=True)):
+            person = ("unnamed", row) if who is None else who
+            if box is not None and person not in found and len(found) < most:
+                found[person] = _cut(scenes.pictures[row], box)
+        return cls(tuple(found.values()), tuple(range(len(found))))
 
     def resized(self, height: int, width: int) -> Tensor:
         """Return all faces at one size, ``[G, 3, height, width]``."""

@@ -31,6 +31,14 @@ FOUND_WARPED = Quantity(
     meaning="Top 1 in a gallery of warped pictures: turned, moved, scaled, lit from another side.",
     direction="leak",
 )
+LOCATED_FLOOR = Quantity(
+    name="floor_located_mean_face",
+    title="Floor: mean face where the mask says, dB",
+    label="mean face where the mask says",
+    meaning="What an average face gives where the dropped patches say a face is: all that a server "
+    "knows who sees the mask.",
+    unit="dB",
+)
 MATCHERS = {
     "whole_crop": "by correlation of the whole repainted face",
     "crossed_pixels": "by the pixels of the face that crossed alone",
@@ -85,12 +93,6 @@ ASIDE = aside(
             meaning="Top 1 off another person's scene: nothing but chance.",
         ),
         Quantity(
-            name="floor_located_mean_face",
-            title="Floor: mean face where the mask says, dB",
-            meaning="What an average face gives where the dropped patches say a face is.",
-            unit="dB",
-        ),
-        Quantity(
             name="floor_eigenfaces",
             title="Floor: eigenfaces, dB",
             meaning="What completing the pixels that crossed by auxiliary faces gives; its box is "
@@ -107,4 +109,4 @@ ASIDE = aside(
     ]
 )
 QUANTITIES = (FOUND, FOUND_AMONG_FIVE, FOUND_GONE, FOUND_WARPED, *ASIDE)
-"""Figures of `recognition_report`."""
+"""Figures of `recognition_report` and, with `LOCATED_FLOOR`, of `floors_by_knowledge`."""

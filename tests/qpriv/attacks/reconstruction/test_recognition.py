@@ -1,14 +1,20 @@
 """Whose face crossed a linear tower, where the answer is known."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from qpriv.attacks.observation import Scenes
+from callbacks.probes.probe import Visit
+from callbacks.probes.recognition import Recognition
+from qpriv.attacks.observation import Scenes, scenes
+from qpriv.attacks.reconstruction.fora import Fora, Training
 from qpriv.attacks.reconstruction.inverter import to_patches
 from qpriv.attacks.reconstruction.recognition.places import Placer, in_order
 from qpriv.attacks.reconstruction.recognition.portraits import Portraits, Tones, Warp, fitted
@@ -21,9 +27,13 @@ from qpriv.attacks.reconstruction.recognition.report import (
 )
 from qpriv.attacks.reconstruction.scoring import Baselines
 from qpriv.attacks.token_grid import TokenGrid
+from qpriv.datasets.face_scenes import FaceScenes, face_gallery
 from qpriv.datasets.sample import Box
 from qpriv.metrics.intervals import rate_interval
+from qpriv.models.llava.vision_language import VisionLanguageModel
+from qpriv.pruning.baselines import RandomPruning
 from qpriv.result import Result
+from qpriv.split import Channel
 
 GRID, PATCH = (8, 8), 4
 SIDE, CELLS = GRID[0] * PATCH, GRID[0] * GRID[1]
@@ -59,15 +69,15 @@ def scenes_of(portraits: Portraits, count: int, seed: int) -> Scenes:
     return Scenes(pictures.clamp(0, 1), sensitive, tuple(boxes), owners, groups)
 
 
-def tower(scenes: Scenes, *, hides: bool, noise: float = 0.05) -> TokenGrid:
+def tower(truth: Scenes, *, hides: bool, noise: float = 0.05) -> TokenGrid:
     """Return tokens of a linear tower; a policy that hides drops what a face covers by half."""
     generator = torch.Generator().manual_seed(9)
     turn = torch.linalg.qr(torch.randn(48, 48, generator=generator))[0]
     place = torch.randn(CELLS, 8, generator=generator)
-    patches = to_patches(scenes.pictures, PATCH)
-    tokens = torch.cat([patches @ turn, place.expand(len(scenes), -1, -1)], dim=2)
+    patches = to_patches(truth.pictures, PATCH)
+    tokens = torch.cat([patches @ turn, place.expand(len(truth), -1, -1)], dim=2)
     tokens = tokens + noise * torch.randn(tokens.shape, generator=generator)
-    covered = to_patches(scenes.sensitive[:, None].float(), PATCH).mean(dim=2)
+    covered = to_patches(truth.sensitive[:, None].float(), PATCH).mean(dim=2)
     present = covered < 0.5 if hides else torch.ones_like(covered, dtype=torch.bool)
     present = present & (torch.rand(present.shape, generator=generator) < (0.9 if hides else 2))
     return TokenGrid(tokens * present.unsqueeze(-1), present)
@@ -162,11 +172,11 @@ def test_parts_by_visible_share_add_up_and_nothing_is_found_in_nothing(
     assert sum(part.n for part in parts) + gone.n == found["reid_top1"].n == 60
     hits = sum((part.value or 0) * part.n for part in (*parts, gone))
     assert hits == pytest.approx((found["reid_top1"].value or 0) * 60)
-    scenes = hidden.private.scenes
-    touched = to_patches(scenes.sensitive[:, None].float(), PATCH).amax(dim=2) > 0
+    private = hidden.private.scenes
+    touched = to_patches(private.sensitive[:, None].float(), PATCH).amax(dim=2) > 0
     present = hidden.private.tokens.present & ~touched
     tokens = TokenGrid(hidden.private.tokens.tokens * present.unsqueeze(-1), present)
-    blind = World(hidden.recogniser, hidden.auxiliary, Crossed(tokens, scenes)).report()
+    blind = World(hidden.recogniser, hidden.auxiliary, Crossed(tokens, private)).report()
     assert blind["reid_top1"].value == 0.0 and blind["reid_top1_gone"].n == 60
     assert blind["reid_top1"].ci is not None and blind["reid_top1"].ci[1] > 0
     assert blind["reid_top1_visible"].status == "not applicable"
@@ -202,8 +212,8 @@ def test_a_floor_that_knows_more_is_higher(hidden: World) -> None:
 
 
 def test_tokens_tell_their_places() -> None:
-    scenes = scenes_of(people(10, 1), 60, 5)
-    grid = tower(scenes, hides=True)
+    drawn = scenes_of(people(10, 1), 60, 5)
+    grid = tower(drawn, hides=True)
     rows = [tokens[present] for tokens, present in zip(grid.tokens, grid.present, strict=True)]
     placed = Placer.fit(grid).place(rows)
     assert (placed.present == grid.present).float().mean() > 0.98
@@ -246,3 +256,32 @@ def test_a_rate_of_one_is_not_certain() -> None:
     assert rate_interval([1.0] * 6, "aabbcc") == pytest.approx((0.4385, 1.0), abs=1e-3)
     low, high = rate_interval([1, 0, 1, 0], "abcd") or (0.5, 0.5)
     assert low < 0.5 < high
+
+
+@pytest.mark.slow
+def test_the_embedded_model_gives_away_whose_face_crossed(tmp_path: Path) -> None:
+    model = VisionLanguageModel.from_pretrained("tiny")
+    victim = SimpleNamespace(
+        model=model, policy=RandomPruning(0.7), channel=Channel((4,)), encode=model.encode
+    )
+    data = SimpleNamespace(gallery=face_gallery)
+    visit = Visit(victim, data, 0, tmp_path, tmp_path)  # type: ignore[arg-type]
+    known = FaceScenes("train", 300, 1, "scenes", 1).samples
+    private = FaceScenes("members", 80, 1, "scenes", 1).samples
+    sent, seen = visit.observe(known, 4, draw=1), visit.observe(private, 4)
+    truth = scenes(model, known)
+    fora = Fora(training=Training(steps=0))
+    fora.fit(sent, truth)
+    found = {}
+    for knows in (True, False):
+        recognition = Recognition(visit, 4, fora, nullcontext, known, sent, truth, 8, knows)
+        report = recognition.report(seen, scenes(model, private), fora.invert(seen))
+        found[knows] = {result.name: result.value for result in report}
+    told, blind = found[True], found[False]
+    assert told["reid_top1"] > 0.7 > 2 * told["reid_top1_whole_crop"]
+    assert told["reid_top1"] == max(
+        told[f"reid_top1_{m}"] for m in ("crossed_tokens", "crossed_pixels", "whole_crop")
+    )
+    assert told["reid_top1"] > told["reid_top1_warped"] > 0.1 > told["reid_top1_control"]
+    assert blind["reid_top1"] > 0.9 * told["reid_top1"]  # places are read off the tokens
+    assert told["floor_gallery"] > told["floor_eigenfaces"] > told["floor_located_mean_face"]

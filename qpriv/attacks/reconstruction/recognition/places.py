@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qpriv.models.precision import full_precision
+
 from ...token_grid import TokenGrid, to_grid
 
 
@@ -27,6 +29,7 @@ class Placer:
     bias: Tensor
 
     @classmethod
+    @full_precision()
     def fit(cls, known: TokenGrid) -> "Placer":
         """Learn it from tokens whose places are known: one Gaussian a cell, of common shape."""
         cells = known.present.nonzero()[:, 1]
@@ -43,6 +46,7 @@ class Placer:
         bias = likely - (means.T * weight).sum(dim=0) / 2
         return cls(weight.float(), bias.float())
 
+    @full_precision()
     def place(self, rows: Sequence[Tensor]) -> TokenGrid:
         """Return tokens ``[k_i, d]`` that came in order, on the grid."""
         places = [in_order(row.float() @ self.weight + self.bias) for row in rows]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from qpriv.datasets.sample import Box
+from qpriv.models.precision import full_precision
 
 from ...token_grid import TokenGrid
 from .locating import Locator
@@ -37,6 +38,7 @@ class Recogniser:
     shape: tuple[int, int]
 
     @classmethod
+    @full_precision()
     def fit(
         cls, portraits: Portraits, auxiliary: Crossed, pasted: Crossed, size: int
     ) -> "Recogniser":
@@ -86,6 +88,7 @@ class Recogniser:
         return self.locator.score(reading, tokens.present, self.portraits, self.tones)
 
 
+@full_precision()
 def found_first(
     recogniser: Recogniser, queries: Crossed, restored: Tensor | None = None
 ) -> dict[str, float]:

@@ -5,7 +5,7 @@ from itertools import product
 
 from qpriv.attacks.membership.scoring import MEMBERSHIP
 from qpriv.attacks.reconstruction.fora import SUPERVISED
-from qpriv.attacks.reconstruction.recognition.quantities import FOUND
+from qpriv.attacks.reconstruction.recognition_quantities import FOUND
 from qpriv.attacks.reconstruction.scoring import FACE, IMAGE
 from qpriv.attacks.registry import attacks
 from qpriv.declaration import Attack

@@ -32,7 +32,7 @@ from ..token_grid import TokenGrid
 from . import residual
 from .alignment import Alignment, align
 from .inverter import Inverter, weighted_error
-from .recognition.quantities import FOUND
+from .recognition_quantities import FOUND
 from .scoring import FACE, FACE_GAIN, QUANTITIES, RECOVERED, WEAKER
 from .simulator import TaskLoss
 

@@ -16,7 +16,7 @@ from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 from ..observation import Scenes
-from .recognition import quantities as recognition
+from . import recognition_quantities as recognition
 
 FACE = Quantity(
     name="psnr_sensitive",

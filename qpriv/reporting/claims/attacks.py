@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from qpriv.attacks.reconstruction.recognition.quantities import FOUND_GONE
+from qpriv.attacks.reconstruction.recognition_quantities import FOUND_GONE
 from qpriv.attacks.registry import attacks
 from qpriv.declaration import Attack, Claimed
 from qpriv.quantity import Quantity

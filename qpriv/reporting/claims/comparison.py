@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from qpriv.attacks.reconstruction.fora import SUPERVISED
-from qpriv.attacks.reconstruction.recognition.quantities import FOUND
+from qpriv.attacks.reconstruction.recognition_quantities import FOUND
 from qpriv.attacks.reconstruction.scoring import FACE
 from qpriv.key import AttackSetting, apart
 from qpriv.metrics.sensitivity import TOKENS_KEPT

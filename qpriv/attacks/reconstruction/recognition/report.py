@@ -13,11 +13,11 @@ from qpriv.models.precision import full_precision
 from qpriv.result import Result, Scalar
 
 from ...observation import Scenes
+from ..recognition_quantities import MATCHERS
 from ..scoring import Baselines, figure
 from . import floors
 from .matching import whole_crops
 from .portraits import Portraits
-from .quantities import MATCHERS
 from .reading import Crossed
 from .recogniser import Recogniser
 

@@ -11,3 +11,4 @@ from .probes.probe import Probe as Probe
 from .probes.probe import ProbeError as ProbeError
 from .probes.sensitivity import SensitivityProbe as SensitivityProbe
 from .probes.side_channel import SideChannelProbe as SideChannelProbe
+from .probes.steering import SteeringProbe as SteeringProbe

@@ -84,6 +84,12 @@ class FaceScenes(VQADataModule):
         """Return private scenes, one question each, on which reconstruction is scored."""
         return self._drawn("targets", lambda: [self._attacked("members", self.num_targets)])
 
+    def target_questions(self) -> Sequence[VQASample]:
+        """Return all questions about the images of `targets`."""
+        return self._drawn(
+            "target_questions", lambda: [self._attacked("members", self.num_targets, None)]
+        )
+
     def gallery(self) -> Sequence[VQASample]:
         """Return one picture of each of the sixty people no attacker has seen."""
         return face_scenes.face_gallery()
@@ -96,9 +102,11 @@ class FaceScenes(VQADataModule):
             self._lists[name] = _samples(draw())
         return self._lists[name]
 
-    def _attacked(self, split: str, number: int) -> face_scenes.FaceScenes:
+    def _attacked(
+        self, split: str, number: int, questions: int | None = 1
+    ) -> face_scenes.FaceScenes:
         # another world than the population's, so that the two share no image
-        return face_scenes.FaceScenes(split, number, self.world + 1, "scenes", 1)
+        return face_scenes.FaceScenes(split, number, self.world + 1, "scenes", questions)
 
     def _mixture(self, split: str, factor: int) -> list[face_scenes.FaceScenes]:
         memorised = face_scenes.FaceScenes(

@@ -147,6 +147,10 @@ class ReleasedVQA(VQADataModule):
         """Return the test images, one question each, on which reconstruction is scored."""
         return _one_per_image(self.samples("test"))
 
+    def target_questions(self) -> Sequence[VQASample]:
+        """Return all questions about the images of `targets`."""
+        return self.samples("test")
+
     def gallery(self) -> Sequence[VQASample]:
         """Return nothing: these releases do not say who is in an image."""
         return ()

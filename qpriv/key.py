@@ -20,7 +20,7 @@ _FACTS = frozenset(
         *("attacker", "active", "auxiliary", "knows_policy", "access", "surface", "trained_head"),
         *("steps", "steps_done", "short", "chance", "gallery", "prior", "gradient_norm"),
         *("members", "nonmembers", "queries", "refusal_phrases", "classes", "classifier", "known"),
-        *("delta", "protected"),
+        *("delta", "protected", "found"),
     }
 )
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from callbacks.probes.probe import Probe, Visit
-from callbacks.probes.sensitivity import coverage
 from qpriv.attacks.irrelevant_questions import (
     KINDS,
     SUBSET,
@@ -23,7 +22,7 @@ from qpriv.attacks.irrelevant_questions import (
     load_phrases,
     privacy_subset,
 )
-from qpriv.attacks.observation import batches, one_per_image
+from qpriv.attacks.observation import batches, box_coverage, one_per_image
 from qpriv.attacks.query import QueryAccess
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.datasets.sample import VQASample
@@ -172,7 +171,7 @@ def _surviving(
     kind: Kind, asked: Asked, visit: Visit, samples: Sequence[VQASample]
 ) -> list[Result]:
     """Return what of the truly sensitive part the question lets through."""
-    truth = [coverage(visit, sample) for sample in samples]
+    truth = [box_coverage(visit.victim.model.preprocessor, sample) for sample in samples]
     whole = torch.stack([own for own, _ in truth])
     groups = [sample.group_id for sample in samples]
     found = [(TOKENS_KEPT, surviving_share(whole >= SENSITIVE_COVERAGE, asked.kept), groups)]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from callbacks.probes.media import picture_grid
 from callbacks.probes.probe import Probe, Visit
-from qpriv.attacks.observation import batches
+from qpriv.attacks.observation import batches, box_coverage
 from qpriv.datasets.sample import VQASample
 from qpriv.metrics.intervals import mean_interval, rate_interval
 from qpriv.metrics.reconstruction import patch_pixels
@@ -138,7 +138,7 @@ class SensitivityProbe(Probe):
             if decision.sensitivity is None
             else sensitivity_exclusion_ratio(decision.sensitivity.float().cpu(), mask)
         )
-        tally.crossed(decision, [coverage(visit, sample) for sample in part])
+        tally.crossed(decision, [box_coverage(model.preprocessor, sample) for sample in part])
         tally.kept.append(inputs.visual_counts(cut).double())
         tally.kept_mean.append(inputs.mean_visual_counts(model.num_layers))
         tally.pooled.update(decision)
@@ -159,18 +159,6 @@ class SensitivityProbe(Probe):
             caption=f"Below, what crosses under policy {visit.victim.policy.label}.",
             alt=f"{len(samples)} scenes, and the same with dropped patches faded",
         )
-
-
-def coverage(visit: Visit, sample: VQASample) -> tuple[Tensor, Tensor]:
-    """Return which share of each patch is sensitive, ``[N]``, and lies in each box, ``[F, N]``."""
-    preprocessor = visit.victim.model.preprocessor
-    boxes = sample.sensitive_boxes or ()
-    if not boxes:
-        count = preprocessor.num_patches
-        return torch.zeros(count), torch.zeros(0, count)
-    size = sample.image.load().size
-    own = [preprocessor.patch_coverage([box], size) for box in boxes]
-    return preprocessor.patch_coverage(boxes, size), torch.stack(own)
 
 
 def _figures(tally: _Tally, samples: Sequence[VQASample]) -> list[Result]:

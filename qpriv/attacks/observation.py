@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
@@ -13,12 +13,15 @@ from torch.nn.functional import interpolate
 
 from qpriv.datasets.sample import ArrayImage, Box, ImageSource, VQASample
 from qpriv.metrics.reconstruction import Regions, patch_pixels
+from qpriv.models.llava.preprocessing import Preprocessor
 from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.split import Channel, RandomKey, Transcript, stopped
 
 from .token_grid import TokenGrid, to_grid
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,16 @@ def scenes(model: VisionLanguageModel, samples: Sequence[VQASample], patch_size:
     )
 
 
+def box_coverage(preprocessor: Preprocessor, sample: VQASample) -> tuple[Tensor, Tensor]:
+    """Return which share of each patch is sensitive, ``[N]``, and lies in each box, ``[F, N]``."""
+    boxes, count = sample.sensitive_boxes or (), preprocessor.num_patches
+    if not boxes:
+        return torch.zeros(count), torch.zeros(0, count)
+    size = sample.image.load().size
+    own = [preprocessor.patch_coverage([box], size) for box in boxes]
+    return preprocessor.patch_coverage(boxes, size), torch.stack(own)
+
+
 def one_per_image(samples: Sequence[VQASample]) -> list[VQASample]:
     """Return the first sample of every group: pictures are what is reconstructed."""
     first: dict[str, VQASample] = {}
@@ -172,8 +185,8 @@ def one_per_image(samples: Sequence[VQASample]) -> list[VQASample]:
     return list(first.values())
 
 
-def batches(samples: Sequence[VQASample], size: int) -> Iterator[Sequence[VQASample]]:
-    """Yield samples in batches of at most ``size``."""
+def batches(samples: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield samples, or what else, in batches of at most ``size``."""
     for start in range(0, len(samples), size):
         yield samples[start : start + size]
 

@@ -94,6 +94,23 @@ class AttackData(Protocol):
         ...
 
 
+def own_questions(data: AttackData, samples: Sequence[VQASample]) -> list[list[VQASample]]:
+    """Return all that a data set asks about the images of some targets, those of each together.
+
+    `AttackData.targets` may hold one question an image; a data module that knows the others
+    lists them all as ``target_questions()``.
+
+    Args:
+        data: The data module.
+        samples: Targets, one an image.
+    """
+    listed = getattr(data, "target_questions", data.targets)()
+    asked: dict[str, list[VQASample]] = {}
+    for sample in listed:
+        asked.setdefault(sample.image_key, []).append(sample)
+    return [asked.get(sample.image_key, [sample]) for sample in samples]
+
+
 def describe(module: object) -> Circumstances:
     """Return under what a module's results are measured; `qpriv.result.stamp` attaches it.
 

@@ -160,3 +160,8 @@ class VQASample:
     def key(self) -> str:
         """Return ``dataset/split/qid``: the sample's name in caches, seeds and predictions."""
         return f"{self.dataset}/{self.split}/{self.qid}"
+
+    @property
+    def image_key(self) -> str:
+        """Return ``dataset/split/image_id``: what all questions about one image share."""
+        return f"{self.dataset}/{self.split}/{self.image_id}"

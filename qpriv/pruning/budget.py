@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from qpriv.errors import ConfigError, ModelError
@@ -68,11 +69,14 @@ def top_k(score: Tensor, counts: Iterable[int]) -> tuple[Tensor, ...]:
     Raises:
         ModelError: If a score is not a number.
 
-    >>> import torch
     >>> top_k(torch.tensor([[0.1, 0.9, 0.9, 0.5]]), [2])
     (tensor([1, 2]),)
     """
     if score.isnan().any():
         raise ModelError("a patch score is not a number", remedy="check the predictor's weights")
     order = score.argsort(dim=-1, descending=True, stable=True)
-    return tuple(row[:count].sort().values for row, count in zip(order, counts, strict=True))
+    wanted = torch.tensor(list(counts), device=score.device).clamp(0, score.shape[-1])
+    places = torch.arange(score.shape[-1], device=score.device)
+    best = torch.zeros_like(score, dtype=torch.bool)
+    best.scatter_(-1, order, places < wanted[:, None])
+    return best.nonzero()[:, 1].split(wanted.tolist())

@@ -66,7 +66,8 @@ class PruningDecision:
     def __post_init__(self) -> None:
         """Check shapes and kept indices."""
         for row, indices in enumerate(self.kept):
-            self._check_indices(row, indices)
+            _check_type(row, indices)
+        self._check_order()
         batch = len(self.kept)
         _check_shape("ratio", self.ratio, (batch,))
         for name in ("utility", "sensitivity", "score"):
@@ -100,21 +101,35 @@ class PruningDecision:
         [[True, False, True]]
         """
         mask = torch.zeros(len(self.kept), self.num_patches, dtype=torch.bool)
-        for row, indices in enumerate(self.kept):
-            mask[row, indices.cpu()] = True
+        if self.kept:
+            mask[self._rows(), torch.cat(self.kept).cpu()] = True
         return mask
 
-    def _check_indices(self, row: int, indices: Tensor) -> None:
-        if indices.dtype != torch.int64 or indices.dim() != 1:
+    def _rows(self) -> Tensor:
+        """Return the row of each kept patch, rows one after another."""
+        counts = torch.tensor([len(indices) for indices in self.kept], dtype=torch.int64)
+        return torch.arange(len(self.kept)).repeat_interleave(counts)
+
+    def _check_order(self) -> None:
+        """Check all rows at once: a search makes hundreds of thousands of decisions."""
+        if not self.kept:
+            return
+        indices, rows = torch.cat(self.kept).cpu(), self._rows()
+        wrong = (indices < 0) | (indices >= self.num_patches)
+        wrong[1:] |= (indices.diff() <= 0) & (rows.diff() == 0)
+        if wrong.any():
             raise ModelError(
-                f"kept patches of row {row} are {indices.dtype} of shape {list(indices.shape)}",
-                remedy="give their indices as int64, one dimension",
+                f"kept patches of row {int(rows[wrong][0])} are not sorted, unique and below "
+                f"{self.num_patches}"
             )
-        inside = len(indices) == 0 or (0 <= int(indices[0]) and int(indices[-1]) < self.num_patches)
-        if not inside or bool((indices.diff() <= 0).any()):
-            raise ModelError(
-                f"kept patches of row {row} are not sorted, unique and below {self.num_patches}"
-            )
+
+
+def _check_type(row: int, indices: Tensor) -> None:
+    if indices.dtype != torch.int64 or indices.dim() != 1:
+        raise ModelError(
+            f"kept patches of row {row} are {indices.dtype} of shape {list(indices.shape)}",
+            remedy="give their indices as int64, one dimension",
+        )
 
 
 def _check_shape(name: str, values: Tensor | None, shape: tuple[int, ...]) -> None:

@@ -25,6 +25,7 @@ PROBES = {
     "SideChannelProbe": {},
     "AttributeProbe": {},
     "IrrelevantQuestionProbe": {},
+    "SteeringProbe": {"max_samples": 4, "auxiliary_samples": 4, "steps": 1, "edits": 1},
 }
 # settings as they were typed, and where PEFT looks for the base model; never uploaded
 TELLS_PATHS = {"config.yaml", "adapter/adapter_config.json", "adapter/README.md"}

@@ -21,6 +21,7 @@ from callbacks import (
     Probe,
     SensitivityProbe,
     SideChannelProbe,
+    SteeringProbe,
 )
 from qpriv.attacks.members import faults, members, missing
 from qpriv.attacks.victim import AttackData, Victim, describe
@@ -87,6 +88,7 @@ def probes() -> list[Probe]:
         SideChannelProbe(),
         AttributeProbe(),
         IrrelevantQuestionProbe(**few),
+        SteeringProbe(auxiliary_samples=2, steps=1, edits=1, **few),
     ]
 
 

@@ -95,6 +95,12 @@ class PartyCLI(LightningCLI):
         """
         module = cast(VQAModule, self.model)
         module.paradigm.check_divisible()
+        if module.policy.ledger is not None:
+            raise ConfigError(
+                f"a party's snapshots hold no ledger, which {module.policy.label} needs",
+                where="--model.policy",
+                remedy="use mask per_question or per_image without image_budget",
+            )
         check_precision(self.trainer)
         module.trainer = self.trainer
         recipe = module.recipe

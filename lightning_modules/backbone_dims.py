@@ -88,9 +88,9 @@ def check_policy(policy: PruningPolicy, shape: BackboneDims) -> None:
     """Check a policy against the number of patches and of layers.
 
     Raises:
-        ConfigError: If its ``k_min`` exceeds the patches, or it has a stage beyond the layers.
+        ConfigError: If its floor or budget does not fit the patches, or a stage the layers.
     """
-    policy.counts((1.0,), shape.patches)
+    policy.check_patches(shape.patches)
     policy.check_depth(shape.layers)
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from qpriv.attacks.victim import describe
@@ -13,6 +13,7 @@ from qpriv.models.llava.preprocessing import Preprocessor
 from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms import Paradigm
 from qpriv.paradigms.centralized import Encode
+from qpriv.paradigms.ranks import rank, world
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.result import CLOCK_FILE, Result, append_results, stamp
 from qpriv.split import Channel
@@ -75,6 +76,42 @@ class EvaluatedVQA(TrainedOnly):
     def on_train_batch_end(self, outputs: object, batch: VQABatch, batch_idx: int) -> None:
         """Stop it."""
         self._clock.stop()
+
+    def agree(self, batches: Iterable[VQABatch], *, shared: bool) -> None:
+        """Settle with the other processes what crosses of images before anything of them does.
+
+        Only where the policy remembers images, and several processes decide: their wishes are
+        taken in turn, the first sample of every process, then the second, which is the order of
+        the data set in evaluation.
+
+        Args:
+            batches: What this process decides about next.
+            shared: Whether the others have other samples; else all see the same.
+        """
+        ledger = self.policy.ledger
+        if ledger is None or world() == 1:
+            return
+        own = [
+            wish
+            for batch in batches
+            for wish in self.policy.wishes(self.encode(batch, self.policy.needs), batch.samples)
+        ]
+        if shared:
+            numbered = gather([(number, rank(), wish) for number, wish in enumerate(own)])
+            own = [wish for _, _, wish in sorted(numbered, key=lambda each: each[:2])]
+        ledger.record(own)
+
+    def on_validation_start(self) -> None:
+        """Agree with the other processes on what crosses of the split's images."""
+        self.agree(_loaded(self.trainer.val_dataloaders), shared=True)
+
+    def on_test_start(self) -> None:
+        """Agree with the other processes on what crosses of the split's images."""
+        self.agree(_loaded(self.trainer.test_dataloaders), shared=True)
+
+    def on_predict_start(self) -> None:
+        """Agree with the other processes on what crosses of the split's images."""
+        self.agree(_loaded(self.trainer.predict_dataloaders), shared=True)
 
     def validation_step(self, batch: VQABatch) -> None:
         """Answer and score a batch."""
@@ -172,3 +209,9 @@ class EvaluatedVQA(TrainedOnly):
             return traffic_results(self.paradigm.take_traffic())
         dtype = next(self.model.lm_head.parameters()).dtype
         return crossing_results(rows, self.channel, self.model.hidden_size, dtype)
+
+
+def _loaded(loaders: Any) -> Iterator[VQABatch]:  # noqa: ANN401 - a loader, or several
+    """Yield all batches of a split; nothing is read before the first is asked for."""
+    for loader in loaders if isinstance(loaders, list | tuple) else [loaders]:
+        yield from loader

@@ -50,6 +50,7 @@ from .sharding import check_shards, divide
 
 _PARADIGM = "qpriv_paradigm"
 _PLANNED = "qpriv_planned_passes"
+_LEDGER = "qpriv_image_ledger"
 
 
 class VQAModule(EvaluatedVQA):
@@ -263,6 +264,7 @@ class VQAModule(EvaluatedVQA):
             loader = cast(ResumableLoader[Any], self.trainer.train_dataloader)
             drawn = loader.batches(batch_idx - missing, batch_idx)
             self.paradigm.resume([part.to(self.device) for part in drawn])
+        self.agree([batch], shared=self.data_replicas > 1)
         report = self.paradigm.step(
             FineTune(
                 self.model,
@@ -290,6 +292,8 @@ class VQAModule(EvaluatedVQA):
         """Keep what was trained, and where the parties stand."""
         super().on_save_checkpoint(checkpoint)
         checkpoint[_PLANNED] = self._passes
+        if self.policy.ledger is not None:
+            checkpoint[_LEDGER] = self.policy.ledger.get_extra_state()
         named = {"label": self.paradigm.name, "defence": self.channel.defence_label}
         checkpoint[_PARADIGM] = {**named, **self.paradigm.state()}
 
@@ -298,7 +302,7 @@ class VQAModule(EvaluatedVQA):
 
         Raises:
             CheckpointError: If base model, paradigm, or a name or shape differ, or a fit would
-                go on under another defence.
+                go on under another defence, or without knowing what has crossed of its images.
         """
         state = checkpoint.get(_PARADIGM, {})
         if state.get("label") != self.paradigm.name:
@@ -315,6 +319,14 @@ class VQAModule(EvaluatedVQA):
                 where="--ckpt_path",
                 remedy="go on with the defence it was trained with",
             )
+        if self.policy.ledger is not None:
+            if fits and _LEDGER not in checkpoint:
+                raise CheckpointError(
+                    f"it does not say what has crossed, which {self.policy.label} must know",
+                    where="--ckpt_path",
+                    remedy="go on with the policy it was trained with",
+                )
+            self.policy.ledger.set_extra_state(checkpoint.get(_LEDGER, {}))
         super().on_load_checkpoint(checkpoint)
         self._passes = checkpoint.get(_PLANNED)
         self.paradigm.load_state(state)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from callbacks.probes.process_state import process_marks, process_restored
+from qpriv.pruning.image_ledger import ImageLedger
 
 _HOOKS = (
     "_forward_hooks",
@@ -52,7 +53,8 @@ def isolated(
     Put back afterwards, also after an error: the random states of Python, NumPy, torch and the
     module's GPU, torch's switches and the environment (see `process_restored`); each submodule's
     mode; each parameter's ``requires_grad`` and gradient; trained parameters and buffers that
-    were changed; PEFT's active adapters; hooks that were left on modules or parameters.
+    were changed; what has crossed by a policy's ledger; PEFT's active adapters; hooks that were left
+    on modules or parameters.
     Not handled, and reported by ``audit``: adapters or submodules that were added, frozen
     parameters that were overwritten (keeping a second copy of a large model is no option), and
     optimisers of the training that were changed.
@@ -107,6 +109,9 @@ class _Memory:
         self.values = [(t, t.detach().clone()) for t in (*changing, *module.buffers())]
         self.hooks = [self._each(part, _HOOKS, dict) for part in self.modules]
         self.unhooked = [part for part in self.modules if _HOOKS_INSTALLED not in part.__dict__]
+        self.ledgers = [
+            (p, p.get_extra_state()) for p in self.modules if isinstance(p, ImageLedger)
+        ]
         self.adapters = [self._each(part, _ADAPTER_STATE, lambda x: x) for part in self.modules]
 
     @staticmethod
@@ -122,6 +127,8 @@ class _Memory:
             part.__dict__.update(adapter)
             for name, known in hooks.items():
                 _keep_only(part.__dict__[name], known)
+        for ledger, crossed in self.ledgers:
+            ledger.set_extra_state(crossed)
         for part in self.unhooked:
             # or the model would believe that hooks are there which were just taken away
             part.__dict__.pop(_HOOKS_INSTALLED, None)
@@ -152,6 +159,8 @@ def fingerprint(module: nn.Module) -> dict[str, str]:
         hooks = [sorted(part.__dict__[key]) for key in _HOOKS if key in part.__dict__]
         adapter = [part.__dict__.get(key) for key in _ADAPTER_STATE]
         marks[f"module {name}"] = repr((part.training, hooks, adapter))
+        if isinstance(part, ImageLedger):
+            marks[f"ledger {name}"] = _digest(repr(part.get_extra_state()).encode())
     for name, parameter in module.named_parameters():
         gradient = None if parameter.grad is None else tensor_digest(parameter.grad)
         hooks = [sorted(getattr(parameter, key) or {}) for key in _PARAMETER_HOOKS]

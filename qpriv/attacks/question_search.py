@@ -13,6 +13,7 @@ from qpriv.models.batch import VQABatch
 from qpriv.models.features import VisualFeatures
 from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
+from qpriv.pruning.image_ledger import anew
 from qpriv.pruning.in_decoder import decision_at
 from qpriv.pruning.policy import PruningPolicy
 
@@ -57,12 +58,13 @@ class Asker:
 
     @torch.no_grad()
     def __call__(self, question: str) -> Tensor:
-        """Return which patches of each image cross under a question, ``[n, N]`` bool."""
+        """Return which patches of each image cross if this is asked first, ``[n, N]`` bool."""
         self.questions += 1
         model = self.model
         text = model.preprocessor([replace(self._first, question=question)]).to(model.device)
         vector = model.encode_questions(text.question_ids, text.question_mask)
-        return torch.cat([self._part(*part, text, vector) for part in self._parts])
+        with anew(self.policy.ledger):
+            return torch.cat([self._part(*part, text, vector) for part in self._parts])
 
     def _part(
         self, batch: VQABatch, features: VisualFeatures, text: VQABatch, vector: Tensor

@@ -31,6 +31,7 @@ from qpriv.metrics.sensitivity import (
 from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.paradigms.centralized import Encode
 from qpriv.pruning.decision import KEPT_TOKENS
+from qpriv.pruning.image_ledger import anew
 from qpriv.pruning.in_decoder import decision_at
 from qpriv.pruning.policy import PruningPolicy
 from qpriv.quantity import Quantity
@@ -133,7 +134,6 @@ class Crossed:
     sizes: Tensor
 
 
-@torch.no_grad()
 def converse(
     model: VisionLanguageModel,
     policy: PruningPolicy,
@@ -143,6 +143,8 @@ def converse(
     batch_size: int = 64,
 ) -> Crossed:
     """Let the client answer one or more questions about each image; return what has crossed.
+
+    Where the policy remembers images, these are the first questions about them.
 
     Args:
         model: The client's model.
@@ -155,6 +157,18 @@ def converse(
     Raises:
         ModelError: If the policy merges patches and does not say of which its tokens are made.
     """
+    with torch.no_grad(), anew(policy.ledger):
+        return _converse(model, policy, encode, channel, conversations, batch_size)
+
+
+def _converse(
+    model: VisionLanguageModel,
+    policy: PruningPolicy,
+    encode: Encode,
+    channel: Channel,
+    conversations: Sequence[Sequence[VQASample]],
+    batch_size: int,
+) -> Crossed:
     shape, cut = (len(conversations), model.num_patches), channel.layers[0]
     kept, entered = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
     sizes = torch.zeros(shape[0], dtype=torch.int64)

@@ -18,10 +18,14 @@ Feature = Literal[
     "projected",
     "image_embeds",
     "text_embeds",
+    "neutral_question",
 ]
 """What the encoders can give beside what every policy sees; see `VisualFeatures`."""
 
 FEATURES: tuple[Feature, ...] = get_args(Feature)
+NEUTRAL_QUESTION = "what is in the image ?"
+"""Stands in the place of the question for a policy that must not see it."""
+
 Needs = frozenset[Feature]
 """What a policy asks for; nothing else is computed or stored."""
 
@@ -52,7 +56,7 @@ class VisualFeatures:
     The first four are always there. The others are there where they were asked for, in the
     type of the model's weights, except for ``cls_attention``, which is float32. Sizes in
     brackets are those of one image or question of LLaVA-1.5 in float32; a cache stores all but
-    the last three, which are computed from what is stored.
+    the last four, which are computed from what is stored or from nothing.
 
     Args:
         patches: CLIP patch features of LLaVA's feature layer, before the projector, ``[B, N, D]``.
@@ -74,6 +78,8 @@ class VisualFeatures:
         image_embeds: CLIP's image embedding of each patch, ``[B, N, P]``, not of unit length
             (1.7 MB).
         text_embeds: CLIP's embedding of the question, ``[B, P]``, not of unit length (3 kB).
+        neutral_question: What ``question`` would be if `NEUTRAL_QUESTION` were asked, ``[B, Dt]``,
+            the same in every row.
     """
 
     patches: Tensor
@@ -90,6 +96,7 @@ class VisualFeatures:
     projected: Tensor | None = None
     image_embeds: Tensor | None = None
     text_embeds: Tensor | None = None
+    neutral_question: Tensor | None = None
 
     def __len__(self) -> int:
         """Return the number of samples ``B``."""

@@ -11,6 +11,7 @@ from .distillation import (
     mask_target,
     ratio_loss,
 )
+from .image_ledger import ImageLedger, Mask, Wish
 from .in_decoder import InDecoderPruning, Sides, decision_at
 from .label import PolicyLabel, RankBy
 from .learned import ConstantRatioPruning, DynamicPruning, FixedRatioPruning, RankedPruning
@@ -37,7 +38,9 @@ __all__ = (
     "DynamicPruning",
     "DynamicThresholdPredictor",
     "FixedRatioPruning",
+    "ImageLedger",
     "InDecoderPruning",
+    "Mask",
     "NoPruning",
     "OracleMode",
     "OraclePruning",
@@ -56,6 +59,7 @@ __all__ = (
     "Sides",
     "UtilityScorer",
     "UtilityTarget",
+    "Wish",
     "bag_logits",
     "bag_loss",
     "decision_at",

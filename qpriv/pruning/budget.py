@@ -79,4 +79,4 @@ def top_k(score: Tensor, counts: Iterable[int]) -> tuple[Tensor, ...]:
     places = torch.arange(score.shape[-1], device=score.device)
     best = torch.zeros_like(score, dtype=torch.bool)
     best.scatter_(-1, order, places < wanted[:, None])
-    return best.nonzero()[:, 1].split(wanted.tolist())
+    return torch.split(best.nonzero()[:, 1], wanted.tolist())

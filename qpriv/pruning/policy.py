@@ -19,6 +19,7 @@ from qpriv.models.features import NOTHING, FeatureSizes, Needs, VisualFeatures
 
 from .budget import default_k_min, kept_count
 from .decision import PruningDecision
+from .image_ledger import ImageLedger, Wish
 from .label import PolicyLabel
 
 
@@ -31,6 +32,9 @@ class PruningPolicy(nn.Module, ABC):
 
     needs: Needs = NOTHING
     """What `decide` reads of the features beside what is always there."""
+
+    ledger: ImageLedger | None = None
+    """What has crossed of each image, where a policy must know it."""
 
     def __init__(self, k_min: int | None = None) -> None:
         super().__init__()
@@ -76,6 +80,13 @@ class PruningPolicy(nn.Module, ABC):
             samples: The samples; only their keys are read.
         """
 
+    def wishes(self, features: VisualFeatures, samples: Sequence[VQASample]) -> list[Wish]:
+        """Return what each sample would let cross, before the `ledger` has its say.
+
+        Processes that train together exchange wishes before any of them decides.
+        """
+        raise NotImplementedError(f"{self.label} keeps no ledger")
+
     def counts(self, ratios: Iterable[float], num_patches: int) -> list[int]:
         """Return the kept counts for some ratios, over this policy's floor.
 
@@ -86,17 +97,32 @@ class PruningPolicy(nn.Module, ABC):
         return [kept_count(ratio, num_patches, k_min) for ratio in ratios]
 
     def check(self, sizes: FeatureSizes, num_patches: int) -> None:
-        """Check, before long work, that the policy fits a model.
+        """Check, before long work, that the policy fits a model; its patches, see `check_patches`.
 
         Args:
             sizes: The model's `feature_sizes`.
             num_patches: The model's number of patches.
 
         Raises:
-            ConfigError: If ``k_min`` exceeds the number of patches.
+            ConfigError: If the policy does not fit the number of patches.
             ModelError: If a predictor was trained on another backbone.
         """
-        self.counts([1.0], num_patches)
+        self.check_patches(num_patches)
+
+    def check_patches(self, num_patches: int) -> None:
+        """Check, before weights load, that floor and budget fit a number of patches.
+
+        Raises:
+            ConfigError: If ``k_min`` exceeds it, or what may cross of an image.
+        """
+        (least,) = self.counts([1.0], num_patches)
+        budget = None if self.ledger is None else self.ledger.budget
+        if budget is not None and not least <= budget <= num_patches:
+            raise ConfigError(
+                f"image_budget is {budget}, of {num_patches} patches at least {least} cross",
+                where="--model.policy",
+                remedy=f"choose {least} to {num_patches}",
+            )
 
     def check_encoders(self, encoders: EncoderRecord) -> None:
         """Check, before weights load, that the policy fits the encoders of a backbone.

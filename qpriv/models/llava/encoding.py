@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import CLIPTextModel, LlavaForConditionalGeneration
 
 from ..batch import VQABatch
-from ..features import NOTHING, FeatureSizes, Needs, VisualFeatures
+from ..features import NEUTRAL_QUESTION, NOTHING, FeatureSizes, Needs, VisualFeatures
 from ..fingerprint import fingerprint
 from ..registry import Backbone, locate
 from .adapted import AdaptedLlava
@@ -105,6 +105,8 @@ class EncodingLlava(AdaptedLlava):
             ModelError: If CLIP embeddings are asked for and the CLIP has none for these patches.
         """
         patches, question, made = found["patches"], found["question"], dict[str, Tensor]()
+        if "neutral_question" in needs:
+            made["neutral_question"] = self._neutral_question().expand(len(question), -1)
         if "projected" in needs:
             weight = next(self.projector.parameters())
             made["projected"] = torch.stack([self.projector(row.to(weight)) for row in patches])
@@ -121,6 +123,12 @@ class EncodingLlava(AdaptedLlava):
             grid=self.grid,
             sensitivity_grid=self.sensitivity_encoder.grid,
         )
+
+    def _neutral_question(self) -> Tensor:
+        """Return CLIP's end token of the neutral question, ``[1, Dt]``."""
+        tokens = self.preprocessor.question_tokens([NEUTRAL_QUESTION])
+        ids, mask = tokens["input_ids"].to(self.device), tokens["attention_mask"].to(self.device)
+        return self.encode_questions(ids, mask)
 
     def clip_projections(self) -> ClipProjections:
         """Return the projections of the text encoder's CLIP, loaded when they are first needed.

@@ -98,7 +98,7 @@ class Preprocessor:
         texts = [self.text_tokens(sample) for sample in samples]
         pairs = list(zip(texts, prompts, strict=True))
         labels = [[IGNORED] * len(prompt) + text[len(prompt) :] for text, prompt in pairs]
-        questions = self._questions(samples)
+        questions = self.question_tokens([sample.question for sample in samples])
         return VQABatch(
             samples=tuple(samples),
             pixel_values=pixels,
@@ -178,6 +178,17 @@ class Preprocessor:
         """Return the prompt as a person would read it, with a single ``<image>``."""
         return self.prompt.replace("{question}", sample.question)
 
+    def question_tokens(self, questions: Sequence[str]) -> dict[str, Tensor]:
+        """Return CLIP's ``input_ids`` and ``attention_mask`` of bare questions, ``[B, Tq]``."""
+        tokens: dict[str, Tensor] = self._question_tokenizer(
+            list(questions),
+            padding=True,
+            truncation=True,
+            max_length=self._max_question_tokens,
+            return_tensors="pt",
+        )
+        return tokens
+
     def encoder_settings(self) -> tuple[str, ...]:
         """Return what the encoders' input depends on beside the samples, for cache keys."""
         return (
@@ -230,16 +241,6 @@ class Preprocessor:
                 remedy="remove it: the prompt template places the image",
             )
         return ids
-
-    def _questions(self, samples: Sequence[VQASample]) -> dict[str, Tensor]:
-        tokens: dict[str, Tensor] = self._question_tokenizer(
-            [sample.question for sample in samples],
-            padding=True,
-            truncation=True,
-            max_length=self._max_question_tokens,
-            return_tensors="pt",
-        )
-        return tokens
 
     def _check_image_tokens(self, processor: LlavaProcessor) -> None:
         height, width = self.input_size

@@ -33,7 +33,7 @@ class PruningPolicy(nn.Module, ABC):
     needs: Needs = NOTHING
     """What `decide` reads of the features beside what is always there."""
 
-    ledger: ImageLedger | None = None
+    ledger: ImageLedger | None
     """What has crossed of each image, where a policy must know it."""
 
     def __init__(self, k_min: int | None = None) -> None:
@@ -41,6 +41,7 @@ class PruningPolicy(nn.Module, ABC):
         if k_min is not None and k_min < 0:
             raise ConfigError(f"k_min is {k_min}", remedy="choose 0 or more")
         self.k_min = k_min
+        self.ledger = None  # no class attribute: it would hide the module a subclass sets
 
     @classmethod
     def planned_ratio(cls, **arguments: Any) -> float | None:  # noqa: ANN401 - of any policy

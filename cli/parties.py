@@ -91,16 +91,17 @@ class PartyCLI(LightningCLI):
         """Return the module, its model loaded onto the trainer's device.
 
         Raises:
-            ConfigError: If the paradigm has no other party, or hands weights from client to client.
+            ConfigError: If the paradigm has no other party, or hands weights from client to client,
+                or the policy keeps a ledger.
         """
         module = cast(VQAModule, self.model)
-        module.paradigm.check_divisible()
         if module.policy.ledger is not None:
             raise ConfigError(
                 f"a party's snapshots hold no ledger, which {module.policy.label} needs",
                 where="--model.policy",
                 remedy="use mask per_question or per_image without image_budget",
             )
+        module.paradigm.check_divisible()
         check_precision(self.trainer)
         module.trainer = self.trainer
         recipe = module.recipe

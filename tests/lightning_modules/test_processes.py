@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import lightning as L
 import pytest
@@ -16,6 +17,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning_modules import VQAModule
 from qpriv.errors import ConfigError
 from qpriv.paradigms import Centralized, Federated, Paradigm, SplitLearning
+from tests.lightning_modules.test_image_ledger import Paired, PairedVQA, policy
 from tests.lightning_modules.test_vqa import module
 from tests.tiny_data import Noise
 from tests.tiny_models import build_random_backbone
@@ -32,9 +34,9 @@ class Twelve(Noise):
 
 
 def fit_once(
-    paradigm: Paradigm, processes: int, batch_size: int, folder: Path
-) -> dict[str, torch.Tensor]:
-    """Fit in this process and, with several, in others like it; return the trained weights."""
+    paradigm: Paradigm, processes: int, batch_size: int, folder: Path, **settings: Any
+) -> VQAModule:
+    """Fit in this process and, with several, in others like it; return what was trained."""
     model = VQAModule(
         backbone=str(folder / "backbone"),
         paradigm=paradigm,
@@ -43,6 +45,7 @@ def fit_once(
         alpha=4.0,
         learning_rate=1e-2,
         seed=3,
+        policy=settings.pop("policy", None),
     )
     strategy = (
         "auto"
@@ -54,15 +57,41 @@ def fit_once(
         devices=processes,
         strategy=strategy,
         max_epochs=1,
-        limit_val_batches=0,
+        limit_val_batches=settings.pop("limit_val_batches", 0),
+        num_sanity_val_steps=0,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=folder,
     )
-    trainer.fit(model, datamodule=Twelve(seed=3, batch_size=batch_size))
+    data = settings.pop("data", Twelve)(seed=3, batch_size=batch_size)
+    trainer.fit(model, datamodule=data)
+    return model
+
+
+def weights(model: VQAModule) -> dict[str, torch.Tensor]:
+    """Return the trained weights."""
     return {name: value.detach().clone() for name, value in model.trained().items()}
+
+
+def remembering(folder: Path, processes: int) -> dict[str, Any]:
+    """Fit with a policy that remembers images, seven questions a split so that ranks differ."""
+    given = {"policy": policy(mask="first_question"), "limit_val_batches": 1.0, "data": Uneven}
+    model = fit_once(Centralized(), processes, BATCH // processes, folder, **given)
+    assert model.policy.ledger is not None
+    return {"ledger": model.policy.ledger.get_extra_state(), **weights(model)}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Uneven(Paired):
+    """Two questions about each image; in evaluation one process has a batch more than the other."""
+
+    size: int = 10
+    eval_batch_size: int = 1
+
+    def dataset(self, split: str) -> PairedVQA:
+        return PairedVQA(split, self.size - 3 * (split == "val"))
 
 
 def paradigms() -> dict[Paradigm, int]:
@@ -74,7 +103,9 @@ def paradigms() -> dict[Paradigm, int]:
 def fit_as(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     for paradigm, size in paradigms().items():
-        torch.save(fit_once(paradigm, 2, size, folder), folder / f"{paradigm.label}{rank}.pt")
+        trained = weights(fit_once(paradigm, 2, size, folder))
+        torch.save(trained, folder / f"{paradigm.label}{rank}.pt")
+    torch.save(remembering(folder, 2), folder / f"remembering{rank}.pt")
 
 
 @pytest.fixture
@@ -109,7 +140,7 @@ def two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
 def test_two_processes_end_with_the_weights_of_one(two_processes: Path) -> None:
     for paradigm in paradigms():
         one, other = (torch.load(two_processes / f"{paradigm.label}{rank}.pt") for rank in range(2))
-        alone = fit_once(paradigm, 1, BATCH, two_processes)
+        alone = weights(fit_once(paradigm, 1, BATCH, two_processes))
         assert one.keys() == other.keys() == alone.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
         for name in alone:
@@ -117,6 +148,15 @@ def test_two_processes_end_with_the_weights_of_one(two_processes: Path) -> None:
                 assert torch.equal(one[name], alone[name])
             else:
                 torch.testing.assert_close(one[name], alone[name], rtol=2e-3, atol=2e-4)
+
+    # what has crossed of an image is what crosses where one process asks all questions
+    one, other = (torch.load(two_processes / f"remembering{rank}.pt") for rank in range(2))
+    alone = remembering(two_processes, 1)
+    assert one.pop("ledger") == other.pop("ledger") == (known := alone.pop("ledger"))
+    assert len(known) == 5 + 3  # images of training and of validation
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    for name in alone:
+        torch.testing.assert_close(one[name], alone[name], rtol=2e-3, atol=2e-4)
 
 
 def test_clients_that_take_turns_refuse_a_second_process(tmp_path: Path, monkeypatch) -> None:

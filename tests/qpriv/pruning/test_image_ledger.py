@@ -18,7 +18,6 @@ from qpriv.pruning import (
     PredictorConfig,
     PruningPolicy,
     Wish,
-    top_k,
 )
 from qpriv.pruning.image_ledger import anew
 from tests.tiny_models import random_samples
@@ -220,13 +219,3 @@ def test_what_cannot_fit_a_backbone_is_refused(toy) -> None:
         with pytest.raises(ConfigError, match=r"image_budget|min_ratio"):
             policy.check_patches(16)
     FixedRatioPruning(0.25, predictor=toy, image_budget=12).check_patches(16)
-
-
-def test_top_k_equals_a_plain_sort() -> None:
-    score = torch.rand(40, 16, generator=torch.Generator().manual_seed(0)).round(decimals=1)
-    counts = [number % 17 for number in range(40)]
-    plain = [
-        sorted(sorted(range(16), key=lambda n: (-row[n], n))[:count])
-        for row, count in zip(score.tolist(), counts, strict=True)
-    ]
-    assert [row.tolist() for row in top_k(score, counts)] == plain

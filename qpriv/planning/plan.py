@@ -158,12 +158,13 @@ def make_plan(
             those of all that come to the cut.
 
     Raises:
-        ConfigError: If ratio, floor or cuts cannot be, or the paradigm has no place for the
-            defence.
+        ConfigError: If ratio, floor or cuts cannot be, the paradigm has no place for the defence,
+            or the defence cannot work with so few samples at a time.
         ModelError: If a configuration cannot be read.
     """
     sizes = read_architecture(backbone)
     placement = _placement(paradigm, cuts, sizes, dtype, defence)
+    paradigm.check_passes(batch_size, micro_batch_size)
     floor = default_k_min(sizes.patches) if k_min is None else k_min
     ratios = RATIOS if ratio is None else (0.0, ratio)
     kept = sorted({kept_count(each, sizes.patches, floor) for each in ratios}, reverse=True)

@@ -14,7 +14,7 @@ from qpriv.planning.architecture import count, known_llava
 from qpriv.planning.cost import Placement, layer_flops, layer_train_flops
 from qpriv.split import Direction
 from qpriv.split.codecs import native
-from tests.qpriv.defences.toys import Narrow
+from tests.qpriv.defences.toys import Crowd, Narrow
 from tests.qpriv.paradigms.runs import BATCH, RECIPE, begin, train
 from tests.tiny_models import random_backbone, random_model, random_samples
 
@@ -217,3 +217,5 @@ def test_bytes_are_those_of_what_a_defence_lets_cross(seven):
     assert ", defence narrow(16,1)" in str(narrow) and "defence" not in str(plain).splitlines()[0]
     with pytest.raises(ConfigError, match="has no cut at which narrow"):
         make_plan(SEVEN, Centralized(), defence=Narrow(16))
+    with pytest.raises(ConfigError, match="needs 1000 samples of a client at a time"):
+        make_plan(SEVEN, SplitLearning(), defence=Crowd())

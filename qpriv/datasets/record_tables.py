@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 Cell = Callable[[str], object]
 """What makes the value of a field out of the text of a cell."""
 
+_LONGEST = 500  # characters of a header that messages quote
+
 
 def header_of(head: bytes) -> list[str]:
     r"""Return the names of a table's columns, nothing where a file is no table.
@@ -28,13 +31,14 @@ def header_of(head: bytes) -> list[str]:
     >>> header_of(b"id;question\n1;why?"), header_of(b'{"id": 1,"question": "why?"}')
     (['id', 'question'], [])
     """
-    first = head.lstrip(BLANKS).partition(b"\n")[0]
-    if first.startswith((b"{", b"[")):
+    # a tab in front parts a first column without a name, as of pandas, from the others
+    line = next((line for line in head.split(b"\n") if line.strip(BLANKS)), b"").rstrip(b"\r")
+    if line.lstrip(BLANKS).startswith((b"{", b"[")):
         return []
+    text = line.decode(errors="replace")  # its first line that is not UTF-8 is told as of any table
     try:
-        line = first.decode().strip()
-        names = next(csv.reader([line], delimiter=delimiter_of(line), strict=True), [])
-    except (UnicodeDecodeError, csv.Error):
+        names = next(csv.reader([text], delimiter=delimiter_of(text), strict=True), [])
+    except csv.Error:
         return []
     names = [name.strip() for name in names]
     return names if len(names) > 1 and all(name.isprintable() for name in names) else []
@@ -67,7 +71,7 @@ def iter_table(
         DataError: If a column is missing or stands twice, or the file is no table further on.
     """
     _check_columns(header, record, needed, name)
-    report.note(f"{name} is a table with the columns {', '.join(header)}, and read as such")
+    report.note(f"{name} is a table with the columns {_listed(header)}, and read as such")
     cells, due = (
         _cells(record),
         {f.encode_name for f in msgspec.structs.fields(record) if f.required},
@@ -100,31 +104,37 @@ def _check_columns(
     due += [field for field in needed if field not in due]
     if any(field not in header for field in due) or len(set(header)) < len(header):
         raise DataError(
-            f"a CSV or TSV table with the columns {', '.join(header)}, where JSON records with "
+            f"a CSV or TSV table with the columns {_listed(header)}, where JSON records with "
             f"{', '.join(due)} are wanted",
             where=f"{name}, line 1",
             remedy="name its columns so, each once, or write the records as a JSON list",
         )
 
 
+def _listed(header: Sequence[str]) -> str:
+    """Return the names of columns, of very many the first; no file is quoted at length."""
+    names = ", ".join(header)
+    return names if len(names) <= _LONGEST else f"{names[:_LONGEST]}..."
+
+
 def _rows(blocks: Iterable[bytes], name: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows that are not empty with the numbers of their last lines."""
     lines = _text_lines(blocks, name)
-    first = next(lines, "")
-    reader = csv.reader(_joined(first, lines), delimiter=delimiter_of(first), strict=True)
+    begin = list[str]()  # to the header, which tells what parts cells
+    for line in lines:
+        begin.append(line)
+        if line.strip():
+            break
+    delimiter = delimiter_of("".join(begin[-1:]))
+    reader = csv.reader(chain(begin, lines), delimiter=delimiter, strict=True)
     try:
-        yield from ((reader.line_num, row) for row in reader if any(row))
+        yield from ((reader.line_num, row) for row in reader if any(map(str.strip, row)))
     except csv.Error as error:
         raise DataError(
             f"not a table: {error}",
             where=f"{name}, line {reader.line_num}",
             remedy="save it as CSV again",
         ) from error
-
-
-def _joined(first: str, others: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from others
 
 
 def _text_lines(blocks: Iterable[bytes], name: str) -> Iterator[str]:
@@ -158,7 +168,9 @@ def _cell(kind: Any) -> Cell:  # noqa: ANN401 - any annotation of a field
 
     def read(cell: str) -> object:
         is_json = nested and cell.lstrip().startswith(("[", "{")) if text else True
-        return msgspec.json.decode(cell) if is_json else cell
+        value = msgspec.json.decode(cell) if is_json else cell
+        # tables write whole numbers so, where cells of the column are empty
+        return int(value) if isinstance(value, float) and value.is_integer() else value
 
     return read
 

@@ -114,6 +114,8 @@ def test_a_bad_row_is_named_by_its_line_or_left_out(form):
         (table().encode("latin-1", "replace"), "0xe9, in Latin-1 'é'.*line 3"),
         (b"question,answer\nwhy?,so\n", r"columns question, answer, where .* q are wanted.*line 1"),
         (b"q,q\na,b\n", "each once"),
+        ("q;n;größe\na;1;b\n".encode("latin-1"), "0xf6, in Latin-1 'ö'.*line 1"),
+        (b"x," * 9999, r"columns x, x, (x, )+x?,?\.\.\., where JSON records with q are"),
         (b"q,n\na,b,1\n", "3 cells in a table of 2 columns.*line 2"),
         (b"q,n\na\n", "1 cells in a table of 2 columns.*line 2"),
         (b"q,more\na,\"['x']\"\n", "column more.*line 2"),
@@ -128,6 +130,12 @@ def test_what_cannot_be_read_is_told_in_one_line(data, told):
         read(data)
     assert "memory.json" in str(caught.value) and caught.value.remedy
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["\tq\tn\n0\ta\t1\n", "q\tn\t\na\t1\t\n", "\n \r\nq;n\n\na;1.0\n"])
+def test_a_table_may_have_columns_without_a_name_blank_lines_and_whole_numbers_as_floats(text):
+    found, report = read(text.encode())
+    assert [(one.q, one.n) for _, one in found] == [("a", 1)] and not report.bad_rows
 
 
 def test_one_line_is_json_lines_only_if_it_is_a_record():

@@ -77,6 +77,7 @@ class ClientData:
         if self.shares:
             self.paradigm.share_out(data.members(), module.seed)
         samples = data.loaded("train")
+        data.loaded("val")  # answered in the end: what is wrong with it is told before the training
         self.loader = ResumableLoader(
             samples,
             batch_size=data.batch_size,

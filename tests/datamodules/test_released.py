@@ -333,3 +333,8 @@ def test_a_client_without_a_trainer_checks_texts_too(attacked):
     assert refused["members"] not in {sample.key for sample in found.loader.dataset}
     assert len(found.loader.dataset) == len(made("drop").members()) - 1
     assert found.validation() == made("drop").samples("val")
+    refused["val"] = found.validation()[0].key
+    assert refused["val"] not in {sample.key for sample in client(made("drop")).validation()}
+    refused["members"] = ""
+    with pytest.raises(DataError, match=f"too long.*{refused['val']}"):
+        client(made("stop"))

@@ -35,6 +35,11 @@ class DocVQACanaries(DocumentDataModule):
     on_bad_row: OnBadRow = "stop"
     group_field: str = ""
 
+    def __post_init__(self) -> None:
+        """Check the numbers before anything is read."""
+        super().__post_init__()
+        self._found: dict[DocumentSplit, Sequence[VQASample]] = {}
+
     def split_samples(self, split: Split) -> list[VQASample]:
         """Return the samples of a split; validation replaces test, which has no answers."""
         samples = list(self._read("train" if split == "train" else "val"))
@@ -48,5 +53,8 @@ class DocVQACanaries(DocumentDataModule):
         return CanarySet(load_canaries(Path(self.canary_folder)), training)
 
     def _read(self, split: DocumentSplit) -> Sequence[VQASample]:
-        found = DocVQA(self.root, split, self.on_bad_row, self.group_field or None)
-        return decodable(found.samples, found.report)
+        """Return the samples of a split of the release; its pages are looked at once."""
+        if split not in self._found:
+            found = DocVQA(self.root, split, self.on_bad_row, self.group_field or None)
+            self._found[split] = decodable(found.samples, found.report)
+        return self._found[split]

@@ -96,7 +96,8 @@ class Defence(nn.Module, ABC):
         """Return what the two ends of a cut do; nothing, unless a subclass says so.
 
         Activations that go up are encoded by the client and decoded by the server; at the second
-        cut of a U-shaped split it is the other way round.
+        cut of a U-shaped split it is the other way round. It is asked anew for each part of a
+        pass: what stages share is kept by the defence, not by this call.
         """
         return Stages()
 

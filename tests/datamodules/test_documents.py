@@ -68,3 +68,4 @@ def test_docvqa_with_and_without_its_canaries(tmp_path, include):
     assert held_out and (held_out <= trained) == include
     assert len(trained) == 15 - (0 if include else len(held_out))
     assert len(answers(module, "val")) == 15
+    assert module.canaries().samples is canaries.samples  # the release is read once

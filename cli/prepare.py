@@ -65,6 +65,7 @@ def add_canaries(actions: "Actions") -> None:
 
 def prepare_canaries(given: argparse.Namespace) -> None:
     """Judge answers of DocVQA's training set, and write what a person should look at."""
+    from qpriv.datasets.decoding import decodable
     from qpriv.datasets.documents.canaries import Curation
     from qpriv.datasets.documents.docvqa import DocVQA
     from qpriv.datasets.documents.ocr import Tesseract
@@ -74,15 +75,16 @@ def prepare_canaries(given: argparse.Namespace) -> None:
     from qpriv.datasets.documents.review import write_review_sheet
 
     engine = Tesseract() if given.tesseract or given.verify else None
-    training = DocVQA(given.root, "train", given.on_bad_row, given.group_field)
-    print(training.report)
+    read = DocVQA(given.root, "train", given.on_bad_row, given.group_field)
+    training = decodable(read.samples, read.report)
+    print(read.report)
     settings = Curation(
         fill=given.fill,
         verify=engine if given.verify else None,
         spellable=_spellable(given.model) if given.model else None,
     )
     prepared = prepare(
-        training.samples,
+        training,
         given.out,
         settings,
         given.number or None,
@@ -90,7 +92,7 @@ def prepare_canaries(given: argparse.Namespace) -> None:
         engine if given.tesseract else None,
         read_overrides(given.kinds) if given.kinds else None,
     )
-    by_key = {sample.key: sample for sample in training.samples}
+    by_key = {sample.key: sample for sample in training}
     table = write_review_table(prepared.canaries, given.out)
     sheet = write_review_sheet(prepared.canaries, by_key, given.out, settings)
     print(f"{prepared}\nlook at {sheet} and correct {table}")

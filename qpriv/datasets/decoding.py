@@ -133,7 +133,7 @@ def _check(image: ImageSource) -> None:
 def _stop_at(broken: dict[str, DataError], report: DataReport) -> None:
     for first in broken.values():
         more = f", as are {len(broken) - 1} others" if len(broken) > 1 else ""
-        remedy = f"{first.remedy}; {_find_all(report.dataset)}"
+        remedy = f"{first.remedy}\n{_find_all(report.dataset)}"  # a line is cut at its end
         report.refuse(DataError(f"{first.what}{more}", where=first.where, remedy=remedy))
 
 

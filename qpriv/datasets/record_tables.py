@@ -19,7 +19,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 Cell = Callable[[str], object]
 """What makes the value of a field out of the text of a cell."""
 
-_LONGEST = 500  # characters of a header that messages quote
+_LONGEST = 120  # characters of a header that messages quote
 
 
 def header_of(head: bytes) -> list[str]:

@@ -1,6 +1,7 @@
 """The document commands and configurations, through the door a user takes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from cli.main import main
 from qpriv.datasets.documents.docvqa import DocVQA
 from qpriv.datasets.documents.fake_documents import DocumentMaker
-from qpriv.datasets.documents.preparation import load_canaries
+from qpriv.datasets.documents.preparation import load_canaries, read_judged
 from qpriv.result import read_results
 from tests.qpriv.datasets.documents.docvqa_layout import write_docvqa
 
@@ -38,6 +39,23 @@ def test_canaries_are_prepared_for_review(docvqa, capsys):
     assert load_canaries(docvqa / "canaries")
     assert (docvqa / "canaries/review.html").exists()
     assert len(DocVQA(docvqa / "release").samples) == 12
+
+
+def test_a_page_that_cannot_be_decoded_is_told_before_answers_are_judged(docvqa, tmp_path, capsys):
+    release, out = tmp_path / "release", tmp_path / "canaries"
+    shutil.copytree(docvqa / "release", release)
+    broken = DocVQA(release).samples[0]
+    broken.image.path.write_bytes(broken.image.path.read_bytes()[:-40])
+    words = ["prepare", "canaries", "--root", str(release), "--out", str(out), "--number", "0"]
+    with pytest.raises(SystemExit):
+        main(words)
+    told = capsys.readouterr().err
+    assert broken.image.path.name in told, told
+    assert "on_bad_row" in told, told
+    assert not out.exists()
+    main([*words, "--on-bad-row", "drop"])
+    assert len({canary.key for canary in read_judged(out / "canaries.jsonl")}) == 9
+    assert "dropped 3: bad row" in capsys.readouterr().out
 
 
 def fit(config, folder, *words):

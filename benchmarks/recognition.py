@@ -8,6 +8,7 @@ linear read-out (an inverter of no steps). Beside each rate stands Wilson's inte
 """
 
 import argparse
+import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -26,7 +27,7 @@ from callbacks.probes.probe import Visit
 from callbacks.probes.recognition import Recognition
 from callbacks.runtime.checkpoint_io import AtomicCheckpointIO
 from qpriv.attacks.observation import one_per_image, scenes
-from qpriv.attacks.reconstruction.fora import Fora, Training
+from qpriv.attacks.reconstruction.fora import FeatureInversion, Training
 from qpriv.datasets.face_scenes import FaceScenes
 from qpriv.datasets.sample import VQASample
 
@@ -45,6 +46,7 @@ def loaded(run: Path) -> tuple[lightning_modules.VQAModule, datamodules.FaceScen
     )
     L.seed_everything(given["seed_everything"], verbose=False)
     trainer = L.Trainer(
+        default_root_dir=tempfile.mkdtemp(),  # figures of this validation are not asked for
         accelerator="cpu",
         logger=False,
         enable_checkpointing=False,
@@ -78,7 +80,7 @@ def measure(run: Path, count: int, auxiliary: int) -> None:
     targets = private(count)
     target_truth = scenes(model, targets, PATCH)
     sent, seen = visit.observe(known, cut, draw=1), visit.observe(targets, cut)
-    attack = Fora(training=Training(steps=0), patch_size=PATCH)
+    attack = FeatureInversion(client="supervised", training=Training(steps=0), patch_size=PATCH)
     attack.fit(sent, truth)
     restored = attack.invert(seen)
     recognition = Recognition(

@@ -90,11 +90,11 @@ class Recognition:
         people = Portraits.of(list(self.visit.data.gallery()))
         if not len(people) or not any(self.truth.faces):
             return []
+        if _are_merged(seen) or _are_merged(self.sent):
+            return whole_crop_report(people, private, restored)
         crossed = private.regions(seen.kept, seen.grid).kept
-        if _are_merged(seen):
-            return whole_crop_report(people, private, restored, crossed)
         auxiliary = self._learned(self.sent, self.truth)
-        tokens = self.attack.crossed(self._victims(seen))
+        tokens = self.attack.crossed(self._placed(seen))
         own = Crossed(tokens, private)
         recogniser = self._fitted(people, auxiliary, seed=1)
         report = recognition_report(
@@ -107,10 +107,11 @@ class Recognition:
         )
         return report + floors_by_knowledge(recogniser, own, self.truth, Baselines.of(self.truth))
 
-    def _victims(self, seen: Observation) -> TokenGrid:
+    def _placed(self, seen: Observation, known: slice = slice(None)) -> TokenGrid:
+        """Return tokens where the attacker takes them to lie, as some of its own scenes teach."""
         if self.knows_positions:
             return seen.tokens(knows_positions=True)
-        placer = Placer.fit(self.sent.tokens(knows_positions=True))
+        placer = Placer.fit(self.sent.tokens(knows_positions=True)[known])
         return placer.place(seen.transcript.image_rows(self.cut))
 
     def _learned(self, sent: Observation, truth: Scenes) -> Crossed:
@@ -120,17 +121,16 @@ class Recognition:
 
     def _fitted(self, people: Portraits, auxiliary: Crossed, seed: int) -> Recogniser:
         tones = Tones.between(people, auxiliary.scenes)
-        pasted = self._pasted(self.known, people, tones, seed)
+        pasted = self._learned(*self._pasted(self.known, people, tones, seed))
         return Recogniser.fit(people, auxiliary, pasted, self.patch_size)
 
     def _pasted(
         self, hosts: Sequence[VQASample], people: Portraits, tones: Tones, seed: int
-    ) -> Crossed:
+    ) -> tuple[Observation, Scenes]:
         made = paste(hosts, people, tones, ROUNDS, self.visit.seed + seed)
         truth = scenes(self.visit.victim.model, made, self.patch_size)
         with self.client():
-            sent = self.visit.observe(made, self.cut, draw=1)
-        return self._learned(sent, truth)
+            return self.visit.observe(made, self.cut, draw=1), truth
 
     def _rates(self, auxiliary: Crossed) -> dict[str, float]:
         """Return how often each matcher, learned on half of the scenes, finds people in the rest."""
@@ -141,10 +141,14 @@ class Recognition:
             return {}
         learned = Crossed(auxiliary.tokens[first], auxiliary.scenes[first])
         tones = Tones.between(people, learned.scenes)
-        pasted = self._pasted(self.known[first], people, tones, 3)
+        pasted = self._learned(*self._pasted(self.known[first], people, tones, 3))
         trial = Recogniser.fit(people, learned, pasted, self.patch_size)
-        queries = self._pasted(self.known[second], people, tones, 4)
-        return found_first(trial, queries, self.attack.paint(queries.tokens))
+        seen, shown = self._pasted(self.known[second], people, tones, 4)
+        # no better placed than the victim's tokens are, to be compared and to be painted
+        placed = self.attack.own(self._placed(seen, first), shown.pictures)
+        told = seen.tokens(knows_positions=self.knows_positions)
+        painted = self.attack.paint(self.attack.own(told, shown.pictures))
+        return found_first(trial, Crossed(placed, shown), painted)
 
 
 def _are_merged(seen: Observation) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from qpriv.datasets.sample import VQASample
 from qpriv.declaration import Attack, Row
-from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.intervals import mean_interval, rate_interval
 from qpriv.metrics.sensitivity import (
     AREA_VISIBLE,
     FACES_TOUCHED,
@@ -219,11 +219,9 @@ def steering_report(
     groups = [sample.group_id for sample in samples]
     owners = [group for group, (_, boxes) in zip(groups, truth, strict=True) for _ in boxes]
     report = [
-        _mean(
-            replace(own, name=f"{asked}_{own.name}"),
-            found,
-            owners if own is FACES_TOUCHED else groups,
-        )
+        _of_boxes(f"{asked}_{own.name}", found, owners)
+        if own is FACES_TOUCHED
+        else _mean(replace(own, name=f"{asked}_{own.name}"), found, groups)
         for asked, figures in values.items()
         for own, found in figures.items()
     ]
@@ -243,6 +241,12 @@ def _measured(crossed: Crossed, truth: Sequence[tuple[Tensor, Tensor]]) -> dict[
         KEPT_TOKENS: crossed.kept.sum(dim=1),
         BYTES: crossed.sizes,
     }
+
+
+def _of_boxes(name: str, touched: Tensor, groups: Sequence[str]) -> Result:
+    """Return a share of boxes, whose interval has some width where all are alike."""
+    found = _mean(replace(FACES_TOUCHED, name=name), touched, groups)
+    return replace(found, ci=rate_interval(touched.double().numpy(), groups) if found.n else None)
 
 
 def _mean(own: Quantity, values: Tensor, groups: Sequence[str]) -> Result:

@@ -58,7 +58,8 @@ def _signature(faces: Tensor) -> Tensor:
 def ranks(similarity: Tensor, identities: Tensor, gallery_identities: Tensor) -> Tensor:
     """Return the rank of the true identity among the gallery's, 0 for the first.
 
-    A gallery face as similar as the true one ranks before it: ties never help the attacker.
+    A gallery face as similar as the true one ranks before it: ties never help the attacker, nor do
+    similarities that are not numbers.
 
     Args:
         similarity: ``[P, G]``.
@@ -67,12 +68,14 @@ def ranks(similarity: Tensor, identities: Tensor, gallery_identities: Tensor) ->
 
     >>> ranks(torch.tensor([[0.1, 0.9, 0.5]]), torch.tensor([7]), torch.tensor([3, 5, 7])).tolist()
     [1]
+    >>> ranks(torch.full((1, 3), torch.nan), torch.tensor([7]), torch.tensor([3, 5, 7])).tolist()
+    [2]
     """
     is_true = identities[:, None] == gallery_identities[None, :]
     if not bool((is_true.sum(dim=1) == 1).all()):
         raise ValueError("each probe's identity must be in the gallery exactly once")
     true = similarity[is_true]
-    return ((similarity >= true[:, None]) & ~is_true).sum(dim=1)
+    return (~(similarity < true[:, None]) & ~is_true).sum(dim=1)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,15 @@ class ImageLedger(nn.Module):
         counts = [min(len(wish.patches), own) for wish, own in zip(wishes, most, strict=True)]
         return top_k(score.masked_fill(~allowed, -torch.inf), counts)
 
+    @contextmanager
+    def forgotten(self) -> Iterator[None]:
+        """Know of no image meanwhile; set aside, not copied: a search does it for every question."""
+        known, self._crossed = self._crossed, {}
+        try:
+            yield
+        finally:
+            self._crossed = known
+
     def get_extra_state(self) -> dict[str, list[int]]:
         """Return what has crossed, by image."""
         return {image: sorted(crossed) for image, crossed in self._crossed.items()}
@@ -110,14 +119,11 @@ class ImageLedger(nn.Module):
 @contextmanager
 def anew(ledger: ImageLedger | None) -> Iterator[None]:
     """Forget meanwhile what has crossed: so an attacker finds a ledger who asks first."""
-    known = {} if ledger is None else ledger.get_extra_state()
-    if ledger is not None:
-        ledger.set_extra_state({})
-    try:
+    if ledger is None:
         yield
-    finally:
-        if ledger is not None:
-            ledger.set_extra_state(known)
+        return
+    with ledger.forgotten():
+        yield
 
 
 def wishes_of(images: Sequence[str], score: Tensor, kept: Sequence[Tensor]) -> list[Wish]:

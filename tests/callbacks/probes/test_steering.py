@@ -66,7 +66,8 @@ def test_the_probe_finds_the_question_that_lets_all_cross(
     assert found["own_sensitive_tokens_kept"].value == pytest.approx(plain.value)
     for asked in ("plain", "worst", "adversarial"):
         assert found[f"{asked}_sensitive_tokens_kept"].value == 1.0
-        assert found[f"{asked}_faces_touched"].value == 1.0
+        touched = found[f"{asked}_faces_touched"]
+        assert touched.value == 1.0 and touched.ci is not None and touched.ci[0] < 1.0
         assert found[f"{asked}_kept_tokens"].value == victim.model.num_patches
     assert found["worst_gain"].value == pytest.approx(1 - plain.value)
     assert found["worst_activation_bytes_up"].value > found["own_activation_bytes_up"].value

@@ -185,7 +185,7 @@ def paste(
         portraits: The people.
         tones: How a face of a scene differs in colour from a portrait.
         rounds: Scenes of each person.
-        seed: Seed of tones.
+        seed: Seed of tones; scenes of another seed are other images to whoever remembers images.
     """
     hosts = [own for own in samples if own.sensitive_boxes]
     if not hosts:
@@ -193,19 +193,18 @@ def paste(
     generator = torch.Generator().manual_seed(seed)
     drawn = tones.draw(rounds * len(portraits), generator)
     return [
-        _pasted(hosts[n % len(hosts)], portraits, n % len(portraits), tone, n)
+        _pasted(hosts[n % len(hosts)], portraits, n % len(portraits), tone, f"pasted-{seed}-{n}")
         for n, tone in enumerate(drawn)
     ]
 
 
-def _pasted(host: VQASample, portraits: Portraits, row: int, tone: Tensor, n: int) -> VQASample:
+def _pasted(host: VQASample, portraits: Portraits, row: int, tone: Tensor, name: str) -> VQASample:
     assert host.sensitive_boxes
     left, top, right, bottom = host.sensitive_boxes[0]
     pixels = _pixels(host)
     face = fitted(portraits.faces[row], bottom - top, right - left)[0] * tone[:, None, None]
     pixels[:, top:bottom, left:right] = face.clamp(0, 1)
     stored = (pixels.permute(1, 2, 0) * 255).round().to(torch.uint8).numpy()
-    name = f"pasted-{n}"
     return replace(
         host,
         qid=name,

@@ -23,6 +23,9 @@ FACE_WEIGHT = 10.0
 PENALTIES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 """Ridge penalties that are tried."""
 
+CHUNK = 16384
+"""Patches whose moments are taken at once."""
+
 HELD_OUT = 4
 """Each of so many scenes is kept back to measure what the reader does not explain."""
 
@@ -152,9 +155,19 @@ class Moments:
     def of(cls, inputs: Tensor, targets: Tensor, weights: Tensor) -> "Moments":
         """Gather them of inputs ``[m, d]`` and targets ``[m, t]`` under weights ``[m]``."""
         share = (weights / weights.sum()).double()[:, None]
-        centre, level = (inputs * share).sum(dim=0), (targets * share).sum(dim=0)
-        x, y = inputs - centre, targets - level
-        return cls(centre, level, x.T @ (x * share), x.T @ (y * share))
+        # part by part: a second copy of all tokens, twice as wide, would not fit
+        parts = [slice(start, start + CHUNK) for start in range(0, len(share), CHUNK)]
+        centre, level = (
+            torch.stack([(own[part] * share[part]).sum(dim=0) for part in parts]).sum(dim=0)
+            for own in (inputs, targets)
+        )
+        within = centre.new_zeros(len(centre), len(centre))
+        across = centre.new_zeros(len(centre), len(level))
+        for part in parts:
+            x, y = inputs[part] - centre, targets[part] - level
+            within += x.T @ (x * share[part])
+            across += x.T @ (y * share[part])
+        return cls(centre, level, within, across)
 
     def ridge(self, penalty: float) -> tuple[Tensor, Tensor]:
         """Return weight ``[d, t]`` and bias ``[t]`` under a penalty.
@@ -190,12 +203,13 @@ def chosen_penalty(
     part = ~held if judged.any() and not held.all() else torch.ones_like(held)
     judged = judged if judged.any() else part
     moments = Moments.of(inputs[part], targets[part], counted(face[part]))
-    errors = {}
-    for penalty in PENALTIES:
+
+    def errors(penalty: float) -> Tensor:
         weight, bias = moments.ridge(penalty)
-        errors[penalty] = targets[judged] - inputs[judged] @ weight - bias
-    best = min(errors, key=lambda penalty: float(errors[penalty].square().mean()))
-    return best, errors[best]
+        return targets[judged] - inputs[judged] @ weight - bias
+
+    best = min(PENALTIES, key=lambda penalty: float(errors(penalty).square().mean()))
+    return best, errors(best)
 
 
 def assembled(patches: Tensor, shape: tuple[int, int], size: int) -> Tensor:

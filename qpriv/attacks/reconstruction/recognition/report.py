@@ -94,7 +94,8 @@ def recognition_report(
     results.append(report.rate("reid_top1_box_unknown", located, matcher="box_unknown"))
     other = _of_another(faces.people)
     swapped = recogniser.scores(tokens[other], faces.boxes, painted[other])[best]
-    results.append(report.rate("reid_top1_control", swapped))
+    others = torch.full_like(faces.visible, len(set(faces.people)) > 1, dtype=torch.bool)
+    results.append(report.rate("reid_top1_control", swapped, others))
     if warped is not None:
         again = warped.scores(tokens, faces.boxes, painted)[best]
         results.append(report.rate("reid_top1_warped", again))
@@ -102,19 +103,19 @@ def recognition_report(
 
 
 @full_precision()
-def whole_crop_report(
-    portraits: Portraits, truth: Scenes, restored: Tensor, crossed: Tensor
-) -> list[Result]:
+def whole_crop_report(portraits: Portraits, truth: Scenes, restored: Tensor) -> list[Result]:
     """Return the figures of the one matcher that works where tokens have no place: merged ones.
 
+    Nothing is said by what of a face is visible: a merged token may hold some of any patch.
     Arguments as of `recognition_report`.
     """
-    faces = _Faces.of(truth, crossed, portraits.people)
+    nowhere = torch.zeros_like(truth.sensitive)
+    faces = _Faces.of(truth, nowhere, portraits.people)
     if len(portraits) < FEWEST_PEOPLE or not faces.rows:
         return _refused(len(portraits), len(faces.rows))
     report = _Report(portraits, faces, "whole_crop", {})
     scores = whole_crops(restored[faces.rows], faces.boxes, portraits)
-    return [*report.headline(scores), report.rate("reid_top1_whole_crop", scores)]
+    return [*report.overall(scores), report.rate("reid_top1_whole_crop", scores)]
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,13 @@ class _Report:
             "_glimpsed": (visible > 0) & (visible < 0.1),
             "_visible": visible >= 0.1,
         }
-        found = [self.rate(f"reid_top{k}", scores, k=k) for k in (1, 5)]
-        found += [self.rate(f"reid_top1{end}", scores, part) for end, part in parts.items()]
+        found = [self.rate(f"reid_top1{end}", scores, part) for end, part in parts.items()]
         found.append(self.rate("reid_top5_gone", scores, parts["_gone"], k=5))
+        return [*self.overall(scores), *found]
+
+    def overall(self, scores: Tensor) -> list[Result]:
+        """Return the figures of all faces together."""
+        found = [self.rate(f"reid_top{k}", scores, k=k) for k in (1, 5)]
         return [*found, self._by_person(scores)]
 
     def rate(

@@ -14,11 +14,18 @@ from torch.nn.functional import interpolate
 from callbacks.probes.probe import Visit
 from callbacks.probes.recognition import Recognition
 from qpriv.attacks.observation import Scenes, scenes
-from qpriv.attacks.reconstruction.fora import Fora, Training
+from qpriv.attacks.reconstruction.fora import FeatureInversion, Training
 from qpriv.attacks.reconstruction.inverter import to_patches
+from qpriv.attacks.reconstruction.recognition import reading
 from qpriv.attacks.reconstruction.recognition.places import Placer, in_order
-from qpriv.attacks.reconstruction.recognition.portraits import Portraits, Tones, Warp, fitted
-from qpriv.attacks.reconstruction.recognition.reading import Crossed
+from qpriv.attacks.reconstruction.recognition.portraits import (
+    Portraits,
+    Tones,
+    Warp,
+    fitted,
+    paste,
+)
+from qpriv.attacks.reconstruction.recognition.reading import Crossed, Moments
 from qpriv.attacks.reconstruction.recognition.recogniser import Recogniser, found_first
 from qpriv.attacks.reconstruction.recognition.report import (
     floors_by_knowledge,
@@ -245,11 +252,45 @@ def test_a_warped_gallery_is_another_photograph(hidden: World) -> None:
 def test_a_small_gallery_or_no_face_is_refused_a_figure(
     hidden: World, faces: Sequence[int]
 ) -> None:
-    crossed = torch.ones(60, SIDE, SIDE, dtype=torch.bool)
     report = whole_crop_report(
-        hidden.recogniser.portraits[: len(faces)], hidden.private.scenes, hidden.restored, crossed
+        hidden.recogniser.portraits[: len(faces)], hidden.private.scenes, hidden.restored
     )
     assert all(result.status == "not applicable" and result.note for result in report)
+
+
+def test_of_merged_tokens_nothing_is_said_by_what_is_visible(hidden: World) -> None:
+    private = hidden.private.scenes
+    report = whole_crop_report(hidden.recogniser.portraits, private, hidden.restored)
+    names = {"reid_top1", "reid_top5", "reid_top1_by_person", "reid_top1_whole_crop"}
+    assert {result.name for result in report} == names and all(result.ci for result in report)
+
+
+def test_one_person_alone_has_no_control_and_a_picture_of_no_numbers_finds_nobody(
+    hidden: World,
+) -> None:
+    row = slice(0, 1)
+    alone = Crossed(hidden.private.tokens[row], hidden.private.scenes[row])
+    nothing = torch.full_like(hidden.restored[row], torch.nan)
+    crossed = torch.ones(1, SIDE, SIDE, dtype=torch.bool)
+    report = recognition_report(hidden.recogniser, alone, nothing, crossed, {"whole_crop": 1.0})
+    found = {result.name: result for result in report}
+    assert found["reid_top1_control"].status == "not applicable"
+    assert found["reid_top1"].value == 0.0
+
+
+def test_pasted_scenes_of_another_seed_are_other_images() -> None:
+    hosts, gallery = FaceScenes("train", 4, 1, "scenes", 1).samples, people(3, 0)
+    tones = Tones(torch.ones(3), 0.01 * torch.eye(3))
+    one, other = (paste(hosts, gallery, tones, 1, seed) for seed in (1, 2))
+    assert len({sample.image_key for sample in (*one, *other)}) == 6
+
+
+def test_moments_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, targets, weights = torch.randn(50, 4), torch.randn(50, 3), torch.rand(50)
+    whole = Moments.of(inputs, targets, weights).ridge(1e-2)
+    monkeypatch.setattr(reading, "CHUNK", 7)
+    for one, other in zip(Moments.of(inputs, targets, weights).ridge(1e-2), whole, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_a_rate_of_one_is_not_certain() -> None:
@@ -270,7 +311,7 @@ def test_the_embedded_model_gives_away_whose_face_crossed(tmp_path: Path) -> Non
     private = FaceScenes("members", 60, 1, "scenes", 1).samples
     sent, seen = visit.observe(known, 4, draw=1), visit.observe(private, 4)
     truth = scenes(model, known)
-    fora = Fora(training=Training(steps=0))
+    fora = FeatureInversion(client="supervised", training=Training(steps=0))
     fora.fit(sent, truth)
     found = {}
     for knows in (True, False):

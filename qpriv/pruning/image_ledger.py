@@ -55,7 +55,7 @@ class ImageLedger(nn.Module):
         if budget is not None and budget < 1:
             raise ConfigError(f"image_budget is {budget}", remedy="choose 1 or more, or null")
         self.first_decides, self.budget = first_decides, budget
-        self._crossed: dict[str, set[int]] = {}
+        self._crossed: dict[str, int] = {}  # a bit for each patch: there may be 100,000 images
 
     def __len__(self) -> int:
         """Return the number of images of which something has crossed."""
@@ -63,7 +63,8 @@ class ImageLedger(nn.Module):
 
     def crossed(self, image: str) -> tuple[int, ...]:
         """Return the patches of an image that have crossed, ascending."""
-        return tuple(sorted(self._crossed.get(image, ())))
+        bits = self._crossed.get(image, 0)
+        return tuple(patch for patch in range(bits.bit_length()) if bits >> patch & 1)
 
     def record(self, wishes: Iterable[Wish]) -> None:
         """Note what crosses of each image, in turn: as much of each wish as may.
@@ -72,11 +73,14 @@ class ImageLedger(nn.Module):
         """
         for wish in wishes:
             known = wish.image in self._crossed
-            crossed = self._crossed.setdefault(wish.image, set())
+            bits = self._crossed.setdefault(wish.image, 0)
             if not (known and self.first_decides):
-                fresh = [patch for patch in wish.patches if patch not in crossed]
-                room = None if self.budget is None else self.budget - len(crossed)
-                crossed.update(fresh[:room])
+                fresh = [patch for patch in wish.patches if not bits >> patch & 1]
+                # an image may have more than the budget behind it: from a run with a larger one
+                room = None if self.budget is None else max(0, self.budget - bits.bit_count())
+                for patch in fresh[:room]:
+                    bits |= 1 << patch
+                self._crossed[wish.image] = bits
 
     def settle(self, score: Tensor, wishes: Sequence[Wish]) -> tuple[Tensor, ...]:
         """Return what crosses of each row, and note it: its best patches among those that may.
@@ -91,7 +95,7 @@ class ImageLedger(nn.Module):
         self.record(wishes)
         allowed = torch.zeros_like(score, dtype=torch.bool)
         for row, wish in enumerate(wishes):
-            allowed[row, list(self._crossed[wish.image])] = True
+            allowed[row, list(self.crossed(wish.image))] = True
         if self.first_decides:
             return tuple(row.nonzero()[:, 0] for row in allowed)
         most = allowed.sum(dim=1).tolist()
@@ -107,13 +111,13 @@ class ImageLedger(nn.Module):
         finally:
             self._crossed = known
 
-    def get_extra_state(self) -> dict[str, list[int]]:
-        """Return what has crossed, by image."""
-        return {image: sorted(crossed) for image, crossed in self._crossed.items()}
+    def get_extra_state(self) -> dict[str, int]:
+        """Return what has crossed, by image: bit ``i`` of the number stands for patch ``i``."""
+        return dict(self._crossed)
 
-    def set_extra_state(self, state: Mapping[str, Iterable[int]]) -> None:
+    def set_extra_state(self, state: Mapping[str, int]) -> None:
         """Take over what has crossed."""
-        self._crossed = {image: set(crossed) for image, crossed in state.items()}
+        self._crossed = dict(state)
 
 
 @contextmanager

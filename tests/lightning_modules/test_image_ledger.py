@@ -115,7 +115,7 @@ def test_an_attack_leaves_no_trace_in_a_ledger(fitted) -> None:
     vqa, _, _ = fitted
     known = ledger_of(vqa).get_extra_state()
     with isolated(vqa, seed=0, audit=True):
-        ledger_of(vqa).set_extra_state({"another": [1]})
+        ledger_of(vqa).set_extra_state({"another": 0b10})
     assert ledger_of(vqa).get_extra_state() == known
 
 

@@ -1,5 +1,6 @@
 """What later questions about an image may change: each setting on the policy alone."""
 
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -141,6 +142,23 @@ def test_the_best_of_what_is_new_crosses_while_the_budget_lasts() -> None:
     ledger = ImageLedger(budget=3)
     ledger.record([Wish("a", (5, 1)), Wish("a", (7, 5, 9)), Wish("b", (2,)), Wish("a", (4,))])
     assert (ledger.crossed("a"), ledger.crossed("b")) == ((1, 5, 7), (2,))
+
+
+def test_a_budget_below_what_has_crossed_lets_nothing_more_cross() -> None:
+    former, ledger = ImageLedger(budget=9), ImageLedger(budget=4)
+    former.record([Wish("a", tuple(range(9)))])
+    ledger.set_extra_state(former.get_extra_state())
+    ledger.record([Wish("a", tuple(range(9, 30)))])
+    assert ledger.crossed("a") == tuple(range(9))
+
+
+def test_an_image_of_which_nothing_may_cross_stays_dark_and_a_ledger_small() -> None:
+    ledger = ImageLedger(first_decides=True)
+    (kept,) = ledger.settle(torch.rand(1, 600), [Wish("dark", ())])
+    assert len(kept) == 0 and len(ledger) == 1
+    ledger.record([Wish(str(number), tuple(range(576))) for number in range(100)])
+    assert ledger.crossed("99") == tuple(range(576))
+    assert len(pickle.dumps(ledger.get_extra_state())) < 100 * 100
 
 
 def test_a_ledger_goes_on_where_it_was_saved(toy) -> None:

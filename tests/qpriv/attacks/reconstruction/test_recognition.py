@@ -313,11 +313,12 @@ def test_the_embedded_model_gives_away_whose_face_crossed(tmp_path: Path) -> Non
     truth = scenes(model, known)
     fora = FeatureInversion(client="supervised", training=Training(steps=0))
     fora.fit(sent, truth)
-    found = {}
+    found, tried = {}, {}
     for knows in (True, False):
         recognition = Recognition(visit, 4, fora, nullcontext, known, sent, truth, 8, knows)
         report = recognition.report(seen, scenes(model, private), fora.invert(seen))
         found[knows] = {result.name: result.value for result in report}
+        tried[knows] = report[0].attack["auxiliary_top1_crossed_tokens"]
     told, blind = found[True], found[False]
     assert told["reid_top1"] > 0.7 > 2 * told["reid_top1_whole_crop"]
     assert told["reid_top1"] == max(
@@ -325,4 +326,5 @@ def test_the_embedded_model_gives_away_whose_face_crossed(tmp_path: Path) -> Non
     )
     assert told["reid_top1"] > told["reid_top1_warped"] > 0.1 > told["reid_top1_control"]
     assert blind["reid_top1"] > 0.05  # tokens tell some of their places
+    assert tried[False] < 0.5 < tried[True]  # matchers are tried on tokens as badly placed
     assert told["floor_gallery"] > told["floor_eigenfaces"] > told["floor_located_mean_face"]

@@ -40,6 +40,10 @@ CARRIED = {"ForaProbe": {"every_n_epochs"}, "FshaProbe": {"every_n_epochs"}}
 VALUES = count(101)  # shown as .101, .102 and so on
 
 
+def trainer_of(probes: Sequence[Probe]) -> Any:
+    return SimpleNamespace(callbacks=probes, strategy=None)
+
+
 def stubbed(kind: type[Probe]) -> type[Probe]:
     """Return a probe that measures a number of its own; all else is the probe's."""
     name = "attack/{}/stub" if kind.__name__ != "SensitivityProbe" else "sensitive_tokens_kept"
@@ -60,7 +64,8 @@ def stubbed(kind: type[Probe]) -> type[Probe]:
         return [["stub"]]
 
     stubs = {"measure": measure, "plan": plan, "require": lambda *_: None}
-    return type(kind.__name__, (kind,), stubs)
+    # of another name: a configuration that names the probe must find one class of that name
+    return type(f"Stubbed{kind.__name__}", (kind,), stubs)
 
 
 def another(hint: Any, value: Any) -> Any:
@@ -172,7 +177,7 @@ def test_both_figures_stand_side_by_side(probed: tuple[Path, list[Probe]], tmp_p
 def test_every_pair_is_told_apart_whatever_else_is_there(kind: type[Probe], tmp_path: Path) -> None:
     for name, given in variants(kind, tmp_path):
         pair = [stubbed(kind)(), stubbed(kind)(**given)]
-        trainer = SimpleNamespace(callbacks=pair)
+        trainer = trainer_of(pair)
         for probe in pair:
             probe.setup(trainer, Toy(), "fit")
         results = [Result(name="x", value=1.0, n=1, setting=probe.setting) for probe in pair]
@@ -181,7 +186,7 @@ def test_every_pair_is_told_apart_whatever_else_is_there(kind: type[Probe], tmp_
         assert first != second or pair[0].metric_prefix != pair[1].metric_prefix, name
         assert results[0].key != results[1].key, name
         alone = stubbed(kind)(**given)
-        alone.setup(SimpleNamespace(callbacks=[alone]), Toy(), "fit")
+        alone.setup(trainer_of([alone]), Toy(), "fit")
         assert list(alone.metrics([results[1]])) == ["x"]  # short where nothing collides
 
 
@@ -190,14 +195,14 @@ def test_files_of_one_name_are_told_apart_by_what_is_in_them(tmp_path: Path) -> 
     paths = [some_file("phrases", tmp_path / name) for name in ("a", "b")]
     same = [kind(phrases=path) for path in paths]
     with pytest.raises(ConfigError, match="two probes measure the same figures"):
-        same[0].setup(SimpleNamespace(callbacks=same), Toy(), "fit")
+        same[0].setup(trainer_of(same), Toy(), "fit")
     paths[1].write_text(paths[1].read_text().replace("no", "never"))
     for probe in same:
-        probe.setup(SimpleNamespace(callbacks=same), Toy(), "fit")
+        probe.setup(trainer_of(same), Toy(), "fit")
     settings = [probe.setting["phrases"] for probe in same]
     assert len(set(settings)) == 2 and str(tmp_path) not in "".join(map(str, settings))
     alone = kind(phrases=paths[0])
-    alone.setup(SimpleNamespace(callbacks=[alone]), Toy(), "fit")
+    alone.setup(trainer_of([alone]), Toy(), "fit")
     assert alone.setting["phrases"] == "phrases.json"
 
 

@@ -58,6 +58,7 @@ def test_shapes_and_types(asked):
         "projected": (4, 64, 64),
         "image_embeds": (4, 64, PROJECTION),
         "text_embeds": (4, PROJECTION),
+        "neutral_question": tuple(asked.question.shape),
     }
     assert {name: tuple(asked.need(name).shape) for name in FEATURES} == shapes
     assert asked.cls_attention.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""How a fit ends: whether it is over, which epoch was its last, and how far it went."""
+"""How a fit ends: whether it is over, its last epoch, and its passes through the training set."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,9 @@ _STOPPED, _PASSES = "qpriv_stopped", "qpriv_passes"
 
 
 def is_over(trainer: L.Trainer) -> bool:
-    """Return whether a fit ends with the epoch that is at its end, as far as is known by now.
+    """Return whether the fit is known to end with the current epoch.
 
-    Whatever comes later may still end it: `EarlyStopping` looks at an epoch after all probes.
+    False is provisional: `EarlyStopping` runs after the probes and may still end the fit.
     """
     most_epochs, most_steps = trainer.max_epochs, trainer.max_steps
     if most_steps != -1 and trainer.global_step >= most_steps:
@@ -25,27 +25,27 @@ def is_over(trainer: L.Trainer) -> bool:
 
 
 def _may_stop(trainer: L.Trainer) -> bool:
-    """Return whether a fit has come as far as ``min_epochs`` and ``min_steps`` ask."""
+    """Return whether a fit has reached ``min_epochs`` and ``min_steps``."""
     enough_epochs = last_epoch(trainer) + 1 >= (trainer.min_epochs or 0)
     return enough_epochs and trainer.global_step >= (trainer.min_steps or 0)
 
 
 def last_epoch(trainer: L.Trainer) -> int:
-    """Return the latest epoch of which a batch was trained, from 0; -1 before any.
+    """Return the latest epoch in which a batch was trained, from 0; -1 before any.
 
-    Unlike ``current_epoch`` it is the same before, in and after the hooks of an epoch's end, and
-    in a fit that goes on from a checkpoint and has nothing left to train.
+    Unlike ``current_epoch``, it does not change before, during or after the epoch-end hooks. It
+    also holds in a fit that resumes from a checkpoint and has nothing left to train.
     """
-    # the trainer's annotations name only what all of its trackers count
+    # the trainer's annotations cover only the counts that all of its trackers share
     started: int = getattr(trainer.fit_loop.epoch_progress.current, "started")
     return started - 1
 
 
 def passes(trainer: L.Trainer) -> float:
-    """Return how often a fit has gone through its training set: batches over those of a pass.
+    """Return the passes through the training set: batches processed over batches per pass.
 
-    Whole numbers at the ends of whole epochs, less under ``limit_train_batches`` or where the
-    fit ended in the middle of an epoch. An epoch counts as a pass where a loader has no length.
+    The value is whole after each whole epoch. It is smaller under ``limit_train_batches`` or when
+    the fit ended within an epoch. If the loader has no length, each epoch counts as one pass.
     """
     try:
         of_a_pass = len(trainer.train_dataloader)  # type: ignore[arg-type]
@@ -56,15 +56,20 @@ def passes(trainer: L.Trainer) -> float:
 
 
 def log_last(trainer: L.Trainer, metrics: Mapping[str, float], epoch: int) -> None:
-    """Log figures of the last epoch from a hook in which a module may not log any more.
+    """Log metrics of the last epoch from a hook in which Lightning forbids ``module.log``.
 
-    They get the step of all figures that are logged at the end of that epoch.
+    The metrics get the same step as all others logged at the end of that epoch.
+
+    Args:
+        trainer: The trainer.
+        metrics: Values by the names under which they are logged.
+        epoch: The epoch they belong to, from 0.
     """
     tensors = {name: torch.tensor(value) for name, value in metrics.items()}
     trainer.callback_metrics.update(tensors)
     trainer.logged_metrics.update(tensors)
     epochs = trainer.fit_loop.epoch_progress.current
-    # a checkpoint that was saved after a validation does not count the last batch yet
+    # a checkpoint saved after a validation does not count the last batch yet
     counted = getattr(epochs, "processed") == getattr(epochs, "started")
     step = trainer.fit_loop.epoch_loop._batches_that_stepped - int(counted)
     for logger in trainer.loggers:
@@ -73,17 +78,18 @@ def log_last(trainer: L.Trainer, metrics: Mapping[str, float], epoch: int) -> No
 
 
 def passes_of(checkpoint: Mapping[str, Any]) -> float | None:
-    """Return how often a checkpoint's weights have gone through their training set, if it says."""
+    """Return a checkpoint's passes through the training set; None if it does not record them."""
     kept = checkpoint.get(_PASSES)
     return None if kept is None else float(kept)
 
 
 class Ending(L.Callback):
-    """Writes into checkpoints how far the training came, and lets a run that was stopped stay so.
+    """Saves the training's progress in checkpoints, and keeps a stopped run stopped.
 
-    Checkpoints do not say that `EarlyStopping` or another callback has ended the training: a run
-    killed while its last epoch is measured would train another one. ``min_epochs`` or
-    ``min_steps`` let it train all the same. A `Timer` decides anew, by the time it is given.
+    Lightning's checkpoints do not record that `EarlyStopping` or another callback ended the
+    training. A run killed while probes measure its last epoch would therefore train another one.
+    ``min_epochs`` and ``min_steps`` still let it train on. A `Timer` decides again when the run
+    resumes, by its own time limit.
     """
 
     def __init__(self) -> None:
@@ -92,7 +98,7 @@ class Ending(L.Callback):
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Note the passes through the training set, and whether the fit was told to stop."""
+        """Save the passes through the training set, and whether the fit was told to stop."""
         batches = trainer.fit_loop.epoch_loop.batch_progress.current
         between = batches.ready == getattr(batches, "processed")
         told = trainer.should_stop and _may_stop(trainer) and not _out_of_time(trainer)
@@ -102,11 +108,11 @@ class Ending(L.Callback):
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Recall whether it was."""
+        """Restore whether the fit was told to stop."""
         self._stopped = bool(checkpoint.get(_STOPPED, False))
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Stop again, and say so."""
+        """Stop the fit again if it was told to stop, and log the reason."""
         if self._stopped:
             trainer.should_stop = True
             rank_zero_info(
@@ -116,7 +122,7 @@ class Ending(L.Callback):
 
 
 def _out_of_time(trainer: L.Trainer) -> bool:
-    # the trainer sets `callbacks` through a connector, which its annotations do not show
+    # the trainer sets `callbacks` through a connector, so its annotations lack the attribute
     listed: list[L.Callback] = getattr(trainer, "callbacks")
     left = [each.time_remaining() for each in listed if isinstance(each, Timer)]
     return any(seconds is not None and seconds <= 0 for seconds in left)

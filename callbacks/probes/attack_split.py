@@ -1,4 +1,4 @@
-"""`AttackSplit`: the samples an attacker learns on, and the private ones it is scored on."""
+"""`AttackSplit`: the attacker's training samples and the private samples that score it."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ from qpriv.errors import ConfigError
 
 @dataclass(frozen=True)
 class AttackSplit:
-    """What each side of an attack holds.
+    """The samples on each side of an attack.
 
     Args:
         auxiliary: The attacker's own samples.
-        targets: The victim's, of which the truth goes to the metric alone.
+        targets: The victim's private samples; only the metric sees their ground truth.
     """
 
     auxiliary: list[VQASample]
@@ -35,10 +35,10 @@ class AttackSplit:
             data: The data module.
             auxiliary: Largest number of auxiliary samples; None for all.
             targets: Largest number of targets; None for all.
-            one_each: Take one sample an image, where pictures are what is attacked.
+            one_each: Take one sample per image, for attacks on images.
 
         Raises:
-            ConfigError: If there are none of either.
+            ConfigError: If either list is empty.
         """
         lists = [data.auxiliary(), data.targets()]
         if one_each:
@@ -54,5 +54,5 @@ class AttackSplit:
 
     @property
     def origin(self) -> str:
-        """Return where the targets come from, ``data set/split``."""
+        """Return the origin of the targets as ``dataset/split``."""
         return f"{self.targets[0].dataset}/{self.targets[0].split}"

@@ -1,4 +1,4 @@
-"""`AttributeProbe`: at epoch ends, what the activations at a cut tell of a sample's attributes."""
+"""`AttributeProbe`: predict attributes of samples from the activations at a cut."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,20 +15,21 @@ from qpriv.result import Result
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AttributeProbe(Probe):
-    """Reads attributes off what crosses, beside what is told without any activation.
+    """Predicts attributes from the activations that cross, and compares with baselines.
 
-    Figures are ``attack/attributes/<name>`` with the names of `attribute_report`, one set a cut.
+    The baselines see no activation. Metrics are ``attack/attributes/<name>`` with the names of
+    `attribute_report`, one set per cut.
 
     Args:
-        max_samples: Private samples to tell attributes of.
-        auxiliary_samples: Samples the attacker learns on.
-        targets: Attributes: ``sensitive`` (a face is in the picture), ``question_type``,
-            ``answer``.
-        max_seconds: Not used: probes of one and two layers have no budget.
-        log_private: Has no effect: nothing private is shown.
+        max_samples: Largest number of private samples to predict attributes of; None for all.
+        auxiliary_samples: Largest number of samples to train the attacker on; None for all.
+        targets: Attributes to predict: ``sensitive`` (the image shows a face),
+            ``question_type``, ``answer``.
+        max_seconds: Not used: classifiers of one or two layers need no time budget.
+        log_private: Has no effect: the probe writes no private data.
 
     Raises:
-        ConfigError: If a number is out of its range, or there is no target.
+        ConfigError: If a number is out of range, or there is no target.
     """
 
     name: ClassVar[str] = "attributes"
@@ -45,15 +46,15 @@ class AttributeProbe(Probe):
             raise ConfigError("there is no target", remedy="name one, such as sensitive")
 
     def check(self, victim: Victim, data: AttackData) -> None:
-        """Refuse cuts beyond the model's depth."""
+        """Raise a `ConfigError` for a cut beyond the model's depth."""
         victim.channel.check(victim.model)
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
-        """Return one item a cut."""
+        """Return one work item per cut."""
         return [[f"cut={cut}" for cut in visit.victim.channel.layers]]
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
-        """Train the probes of one cut and score them on private samples."""
+        """Train the classifiers of one cut and score them on the private samples."""
         cut = int(item.removeprefix("cut="))
         split = AttackSplit.of(
             visit.data, auxiliary=self.auxiliary_samples, targets=self.max_samples

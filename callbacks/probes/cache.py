@@ -1,4 +1,4 @@
-"""`ProbeCache`: what a probe has already measured, on disk, so that a killed run loses nothing."""
+"""`ProbeCache`: saves a probe's finished work items, so that a killed run keeps them."""
 
 import hashlib
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ from qpriv.result import Result, append_results
 class ProbeCache:
     """Finished work items of one probe at one epoch, under ``<run>/probes/<probe>/epoch=<n>/``.
 
-    An entry counts only for the very weights it was measured on: it carries a digest of the
-    trainable parameters, so a new training in an old folder measures anew.
+    An entry is valid only for the weights it was measured on: it stores a digest of the trainable
+    parameters. A new training in an old folder therefore measures again.
 
     Args:
         run_folder: Folder of the run.
@@ -37,7 +37,7 @@ class ProbeCache:
         self.weights = weights_digest(module)
 
     def read(self, item: str) -> list[Result] | None:
-        """Return the results of an item, or None if it is still to do."""
+        """Return the results of an item, or None if it has not been measured."""
         path = self._path(item)
         if not path.exists():
             return None
@@ -48,15 +48,15 @@ class ProbeCache:
         return [current(result) for result in results]
 
     def write(self, item: str, results: Iterable[Result]) -> None:
-        """Keep the results of a finished item; the file appears whole or not at all."""
+        """Save the results of a finished item; the write is atomic."""
         entry = _Entry(weights=self.weights, results=tuple(results), old=False)
         write_atomic(self._path(item), msgspec.json.encode(entry))
 
     def publish(self, results: Iterable[Result]) -> None:
-        """Write to the run's ``results.jsonl``, in place of what this probe wrote there before.
+        """Write results to the run's ``results.jsonl``, replacing this probe's earlier ones.
 
         Raises:
-            DataError: If another probe measured another value of the same figure.
+            DataError: If another probe wrote a different value for the same figure.
         """
         append_results(self.run_folder / "results.jsonl", results)
 
@@ -67,19 +67,19 @@ class ProbeCache:
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     weights: str
     results: tuple[Result, ...]
-    # entries of earlier versions do not say what tells the figures of one probe apart
+    # entries of earlier versions lack the setting that distinguishes figures of one probe
     old: bool = True
 
 
 def weights_digest(module: nn.Module) -> str:
-    """Return a digest of the parameters that are trained (of all, where none is)."""
+    """Return a digest of the trainable parameters, or of all parameters if none is trainable."""
     named = list(module.named_parameters())
     trained = [(name, p) for name, p in named if p.requires_grad] or named
     return _short_hash("".join(f"{name}{tensor_digest(p)}" for name, p in trained))
 
 
 def content_digest(path: Path) -> str:
-    """Return a digest of a file, or of all files in a folder, with their names."""
+    """Return a digest of a file, or of the names and contents of all files in a folder."""
     files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
     digest = hashlib.sha256()
     for file in files:
@@ -89,13 +89,13 @@ def content_digest(path: Path) -> str:
 
 
 def save_state(state: dict[str, Any], path: Path) -> None:
-    """Save tensors and numbers, to be loaded with ``torch.load(..., weights_only=True)``."""
+    """Save tensors and numbers, readable by ``torch.load(..., weights_only=True)``."""
     with atomic_open(path) as file:
         torch.save(state, file)
 
 
 def _with_setting(result: Result) -> Result:
-    """Return a result of an earlier version with what tells it from others of its probe."""
+    """Add the setting to a result of an earlier version, taken from its ``attack`` entries."""
     own = {k: v for k, v in result.attack.items() if k in ("cut", "query_policy")}
     return replace(result, setting=own)
 

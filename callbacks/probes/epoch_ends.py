@@ -1,4 +1,4 @@
-"""`EpochEnds`: when a probe measures: after epochs, however they and the training end."""
+"""`EpochEnds`: schedules a probe after epochs, however the epoch and the training end."""
 
 import time
 from abc import ABC, abstractmethod
@@ -15,9 +15,10 @@ from qpriv.result import Result
 
 
 class EpochEnds(L.Callback, ABC):
-    """A callback that measures after every n-th epoch, and after the last one in any case.
+    """A callback that measures after every n-th epoch, and always after the last one.
 
-    No epoch is measured twice, and a resumed run catches up the one that it had not measured.
+    It measures no epoch twice. A resumed run first measures an epoch that was trained but not
+    measured.
     """
 
     every_n_epochs: int
@@ -26,7 +27,7 @@ class EpochEnds(L.Callback, ABC):
 
     @abstractmethod
     def require(self, module: L.LightningModule, datamodule: object) -> None:
-        """Raise a `ConfigError` for a module or data that this callback is not made for."""
+        """Raise a `ConfigError` if the callback cannot work with this module or data."""
 
     @abstractmethod
     def run_once(
@@ -38,22 +39,22 @@ class EpochEnds(L.Callback, ABC):
         trained: float | None = None,
         goes_on: bool = False,
     ) -> list[Result]:
-        """Measure the module as it is, and return the figures."""
+        """Measure the module in its current state and return the results."""
 
     @abstractmethod
     def metrics(self, results: Sequence[Result]) -> dict[str, float]:
-        """Return the finite figures by the names under which they are logged."""
+        """Return the finite values by the names under which they are logged."""
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Refuse what cannot work before any long work."""
+        """Check the module and the data before training starts."""
         self.require(pl_module, datamodule_of(trainer))
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Catch up the epoch that a killed run had trained but not measured."""
+        """Measure the epoch that a killed run trained but did not measure."""
         self._run_in_fit(trainer, pl_module, trainer.current_epoch - 1)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Record the start of the epoch, to report this probe's share of its time."""
+        """Record the start of the epoch, to report the probe's share of its time."""
         self._epoch_began = time.monotonic()
 
     def on_validation_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -67,18 +68,18 @@ class EpochEnds(L.Callback, ABC):
         self._run_in_fit(trainer, pl_module, trainer.current_epoch)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Measure the last epoch where only what came after its end has made it the last."""
+        """Measure the last epoch if something that ran after its end made it the last."""
         self._run_last(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Measure the last epoch of a run that was killed meanwhile, and has nothing to train."""
+        """Measure the last epoch of a resumed run that has nothing left to train."""
         if 0 <= last_epoch(trainer) not in self._epochs_done:
-            pl_module.to(trainer.strategy.root_device)  # the trainer has let it go
+            pl_module.to(trainer.strategy.root_device)  # the trainer has moved it to the CPU
             self._run_last(trainer, pl_module)
             pl_module.cpu()
 
     def share_of_epoch(self, seconds: float) -> str:
-        """Say which share of the epoch so far the probe took; nothing outside a fit."""
+        """Return the probe's share of the epoch so far, as text; empty outside a fit."""
         if self._epoch_began is None:
             return ""
         return f" ({seconds / (time.monotonic() - self._epoch_began):.0%} of the epoch so far)"
@@ -97,10 +98,10 @@ class EpochEnds(L.Callback, ABC):
     def _run_epoch(
         self, trainer: L.Trainer, module: L.LightningModule, epoch: int, *, goes_on: bool
     ) -> dict[str, float]:
-        """Return the metrics of an epoch; none where it is measured already."""
+        """Return the metrics of an epoch; empty if it was already measured."""
         if epoch < 0 or epoch in self._epochs_done:
             return {}
-        data = cast(AttackData, datamodule_of(trainer))  # required when the fit started
+        data = cast(AttackData, datamodule_of(trainer))  # checked when the fit started
         folder, trained = Path(trainer.default_root_dir), passes(trainer)
         with stoppable(trainer):
             results = self.run_once(module, data, folder, epoch, trained, goes_on)
@@ -108,14 +109,14 @@ class EpochEnds(L.Callback, ABC):
         return self.metrics(results)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the ledger: the epochs already measured."""
+        """Return the epochs already measured."""
         return {"epochs_done": sorted(self._epochs_done)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the ledger of the resumed run."""
+        """Restore the measured epochs of the resumed run."""
         self._epochs_done = set(state_dict["epochs_done"])
 
 
 def datamodule_of(trainer: L.Trainer) -> object:
-    """Return a trainer's data module, None where it has none."""
+    """Return a trainer's data module, or None if it has none."""
     return getattr(trainer, "datamodule", None)

@@ -1,4 +1,4 @@
-"""`ExtractionProbe`: at epoch ends, which training answers can be extracted from a document model."""
+"""`ExtractionProbe`: extract training answers from a document model at epoch ends."""
 
 import json
 from collections.abc import Sequence
@@ -21,28 +21,32 @@ from qpriv.metrics.memorisation import Flags, memorised, size
 from qpriv.result import Result, Scalar
 
 ALIVE = 16
-"""Whole pages on which a model must say something sensible before its silence counts."""
+"""Number of unerased pages on which the model must first give sensible answers."""
 NEAR = 0.9
-"""ANLS from which an answer is nearly the canary."""
+"""Smallest ANLS at which an answer counts as nearly the canary."""
 EXTRACTED, FIRST = "extracted.json", "first_epoch.json"
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ExtractionProbe(Probe):
-    """Asks a document model for training answers over pages from which they were erased.
+    """Asks a document model for training answers that were erased from their pages.
 
-    Figures: ``extraction/extractable`` (greedy answer equal to the erased one) and its personal
-    and unique personal parts, ``extraction/near_verbatim``, ``extraction/exposure`` (mean bits
-    among the canaries of the same kind), ``extraction/first_epoch`` (median epoch at which the
-    extractable ones became so). With the file of a run without the canaries as ``baseline`` also
-    ``extraction/memorised`` and its parts.
+    Metrics: ``extraction/extractable`` (canaries whose greedy answer equals the erased one), with
+    ``_pii`` and ``_unique_pii`` for personal and for unique personal canaries;
+    ``extraction/near_verbatim``; ``extraction/exposure`` (mean in bits, ranked among canaries of
+    the same kind); ``extraction/first_epoch`` (median epoch at which a canary first became
+    extractable). With ``baseline`` also ``extraction/memorised`` and its ``_pii`` and
+    ``_unique_pii`` parts.
 
     Args:
-        max_samples: Canaries asked for.
-        baseline: ``extracted.json`` of a run of the same recipe that left the canaries out.
-        ranking: Measure exposure, which asks for every canary with every answer of its kind.
-        max_seconds: Not used: one pass has no budget.
-        log_private: Keep answers and the epochs at which they leaked in the run folder.
+        max_samples: Largest number of canaries to ask for; None for all.
+        baseline: ``extracted.json`` of a run with the same recipe that left the canaries out.
+        ranking: Measure exposure, which scores every answer of a kind for every canary.
+        max_seconds: Not used: a single pass needs no time budget.
+        log_private: Save the answers in the run folder.
+
+    Raises:
+        DataError: If ``baseline`` is not a list of extracted canaries.
     """
 
     name: ClassVar[str] = "extraction"
@@ -56,20 +60,20 @@ class ExtractionProbe(Probe):
         self._generalised = _read_keys(self.baseline) if self.baseline else None
 
     def require(self, module: L.LightningModule, datamodule: object) -> None:
-        """Raise a `ConfigError` for a module without document model, or data without canaries."""
+        """Raise a `ConfigError` if the module has no document model or the data no canaries."""
         require_document_victim(module)
         require_canaries(datamodule)
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
-        """Return the one pass."""
+        """Return one work item: a single pass."""
         return [["pass"]]
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
         """Ask for every canary.
 
         Raises:
-            RuntimeError: If the model says nothing sensible even about whole pages: it would
-                extract nothing and look perfectly private.
+            RuntimeError: If the model gives no sensible answers even for unerased pages. Such a
+                model reveals nothing and would look perfectly private.
         """
         model = require_document_victim(visit.module).model
         canaries = require_canaries(visit.data).canaries()
@@ -128,11 +132,11 @@ class ExtractionProbe(Probe):
         return self._sizes(canaries, "near_verbatim", close)[0]
 
     def _first_epoch(self, visit: Visit, canaries: CanarySet, exact: Flags) -> Result:
-        """Return the median first epoch; keys, no answers, are kept beside the results."""
+        """Return the median first epoch; save the keys of canaries, not their answers."""
         visit.folder.mkdir(parents=True, exist_ok=True)
         path = visit.folder / FIRST
         known: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
-        # what an earlier training in this folder wrote about later epochs is not ours
+        # later epochs were written by an earlier training in this folder: drop them
         first = {key: epoch for key, epoch in known.items() if epoch < visit.epoch}
         keys = [c.key for c, said in zip(canaries.canaries, exact.tolist(), strict=True) if said]
         for key in keys:

@@ -1,4 +1,4 @@
-"""`ForaProbe`: at epoch ends, reconstruct the pictures whose activations crossed the cut."""
+"""`ForaProbe`: reconstruct images from the activations that crossed a cut, at epoch ends."""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -38,35 +38,40 @@ PICTURES = 8
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ForaProbe(Probe):
-    """Trains an inverter per cut under the victim's own policy, and scores it on private scenes.
+    """Trains one inverter per cut under the victim's policy, and scores it on private scenes.
 
-    ``ForaProbe()`` is FORA as published (``client="substitute"``). Figures are
-    ``attack/fora/<name>`` with the names of `reconstruction_report`, `residual_report`,
-    `recognition_report` and `floors_by_knowledge`. Those of an inverter that is trained through
-    the true client are ``attack/supervised_inversion/<name>``: they bound from above what this
-    decoder can do. Those of one whom the server's layers teach as well are ``attack/sdar/<name>``.
-    The inverter is carried over from epoch to epoch.
+    ``ForaProbe()`` is FORA as published (``client="substitute"``). The prefix of the metrics
+    depends on ``client``: ``attack/fora/<name>`` for ``substitute``, ``attack/sdar/<name>`` for
+    ``simulator`` and ``attack/supervised_inversion/<name>`` for ``supervised``, which is the
+    upper bound for this decoder. The names are those of `reconstruction_report`,
+    `residual_report`, `recognition_report` and `floors_by_knowledge`. Each epoch end continues
+    the training of the inverter.
 
     Args:
-        max_samples: Private scenes to reconstruct.
-        auxiliary_samples: Public scenes the attacker trains on.
-        client: Through whom the inverter is trained. ``substitute`` (FORA) is the public base
-            model, aligned to what crossed; ``simulator`` (SDAR) a substitute that the server's own
-            layers and labels teach as well; ``supervised`` the true client, the upper bound.
-        knows_positions: Whether it knows which patches were kept.
+        max_samples: Largest number of private scenes to reconstruct; None for all.
+        auxiliary_samples: Largest number of public scenes to train on; None for all.
+        client: The client that produces the inverter's training activations: ``substitute``
+            (FORA) is the public base model, aligned to the activations that crossed;
+            ``simulator`` (SDAR) is a substitute that also learns from the server's layers and
+            labels; ``supervised`` is the true client.
+        knows_positions: Whether the attacker knows which patches were kept.
         steps: Optimiser steps at each epoch end.
-        alignment_steps: Steps that align a substitute, at each epoch end.
-        batch_size: Scenes a step.
+        alignment_steps: Optimiser steps that align the substitute, at each epoch end.
+        batch_size: Scenes per step.
         learning_rate: Peak learning rate.
-        sensitive_weight: How much more an error counts in a sensitive box in training.
+        sensitive_weight: Weight of the training error inside sensitive boxes, relative to 1
+            elsewhere.
         patch_size: Side of a reconstructed patch in pixels.
-        max_seconds: Training of the inverter stops when this time is over.
+        max_seconds: Time budget in seconds; the inverter's training stops when it is over.
         log_private: Write reconstructions into the run folder.
+
+    Raises:
+        ConfigError: If a number is out of range.
     """
 
     name: ClassVar[str] = "fora"
     reads_channel: ClassVar[bool] = True
-    # the inverter is carried over: how often and how long it trains is its budget
+    # training continues across epochs, so this setting is part of the attack's budget
     every_n_epochs: int = 1
     auxiliary_samples: int | None = 2000
     client: Client = "substitute"
@@ -91,7 +96,7 @@ class ForaProbe(Probe):
         )
 
     def check(self, victim: Victim, data: AttackData) -> None:
-        """Refuse cuts beyond the model's depth, and a simulator where no label crosses."""
+        """Raise a `ConfigError` for a cut beyond the model, or a simulator without labels."""
         victim.channel.check(victim.model)
         if self.client == "simulator" and not victim.channel.labels_cross:
             raise ConfigError(
@@ -102,7 +107,7 @@ class ForaProbe(Probe):
 
     @property
     def metric_prefix(self) -> str:
-        """Return the name of the attack, which tells the upper bound from FORA and SDAR."""
+        """Return the name of the attack: FORA, SDAR or the supervised upper bound."""
         return ATTACK_THROUGH[self.client].name
 
     @property
@@ -110,11 +115,11 @@ class ForaProbe(Probe):
         return "known" if self.knows_positions else "unknown"
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
-        """Return one item a cut."""
+        """Return one work item per cut."""
         return [[f"cut={cut}" for cut in visit.victim.channel.layers]]
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
-        """Train the inverter of one cut further, and score it."""
+        """Continue the training of one cut's inverter, and score it."""
         cut = int(item.removeprefix("cut="))
         split = AttackSplit.of(
             visit.data, auxiliary=self.auxiliary_samples, targets=self.max_samples, one_each=True

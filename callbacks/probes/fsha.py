@@ -1,4 +1,4 @@
-"""`FshaProbe`: beside the training, a twin of it whose server hijacks the client."""
+"""`FshaProbe`: train a twin of the client whose server runs the FSHA hijacking attack."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,51 +37,53 @@ PICTURES = 8
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FshaProbe(Probe):
-    """Hijacks a twin of the client and reconstructs private scenes from what it sends.
+    """Hijacks a twin of the client and reconstructs private scenes from its activations.
 
-    An active server would ruin the training it is meant to measure, so the attack has a client
-    of its own: a fresh adapter, trained by the victim's recipe, but for the learning rate, on the
-    victim's data, with FSHA in the server's place. Twin and attacker are carried over from epoch
-    to epoch of a fit; a ``qpriv attack`` begins anew.
+    An active server would ruin the training that the probe measures. The attack therefore trains
+    a twin: a fresh adapter with the victim's recipe (except the learning rate) and the victim's
+    data, with FSHA in place of the server. Each epoch end of a fit continues the training of twin
+    and attacker; ``qpriv attack`` starts from scratch.
 
-    Figures are ``attack/fsha/<name>`` with the names of `reconstruction_report`,
-    `residual_report`, `recognition_report` and `floors_by_knowledge`, and what the client would
-    notice:
-    ``task_accuracy``, how often the twin's answers to unseen samples are right, beside
-    ``task_accuracy_honest``, the victim's; with ``detector``, ``splitguard_score`` (near 1 for an
-    honest server). Those of the published pilot are ``attack/fsha_convolution/<name>``, those of
-    the control ``attack/fsha_control/<name>``.
+    Metrics are ``attack/fsha/<name>`` with the names of `reconstruction_report`,
+    `residual_report`, `recognition_report` and `floors_by_knowledge`. Three more show what the
+    client could notice: ``task_accuracy`` (the twin's accuracy on unseen samples),
+    ``task_accuracy_honest`` (the victim's) and, with ``detector``, ``splitguard_score`` (near 1
+    for an honest server). The prefix is ``attack/fsha_convolution/`` for the published pilot and
+    ``attack/fsha_control/`` for the control.
 
     Args:
-        max_samples: Private scenes to reconstruct, and samples to answer.
-        auxiliary_samples: Public scenes the attacker trains on.
-        pilot: Where the server's own client starts: ``base`` as the public base model under the
-            victim's policy, the stronger attacker; ``convolution``, as published, from nothing.
-        control: Return the honest gradient and learn all the same: what the attacker reads then
-            is not the hijacking's doing.
-        knows_positions: Whether it knows which patches were kept.
+        max_samples: Largest number of private scenes to reconstruct, and of unseen samples to
+            answer; None for all.
+        auxiliary_samples: Largest number of public scenes to train on; None for all.
+        pilot: Start of the server's own client: ``base`` is the public base model under the
+            victim's policy, the stronger attacker; ``convolution`` starts from random weights, as
+            published.
+        control: Return the honest gradient, and train the attacker all the same. What it
+            reconstructs then does not come from the hijacking.
+        knows_positions: Whether the attacker knows which patches were kept.
         steps: Steps of the hijacked training at each epoch end.
-        batch_size: Samples a step, of the client's and of public ones.
-        client_rate: Constant learning rate of the client; null is the peak of the victim's
-            recipe. A peak that a short fine-tune stands for a moment ruins the features of a
-            client that trains for thousands of steps, hijacked or not.
-        learning_rate: Of pilot and decoder.
-        critic_rate: Of the critic.
-        penalty: Weight of the gradient penalty.
-        noise: Spread of the noise on codes when the decoder trains.
-        sensitive_weight: How much more an error counts in a sensitive box in training.
+        batch_size: Samples per step, both private and public.
+        client_rate: Constant learning rate of the client; null takes the peak of the victim's
+            recipe. A short fine-tune reaches that peak only briefly; held for thousands of steps,
+            it ruins the client's features, hijacked or not.
+        learning_rate: Learning rate of pilot and decoder.
+        critic_rate: Learning rate of the critic.
+        penalty: Weight of the critic's gradient penalty.
+        noise: Standard deviation of the noise added to codes when the decoder trains.
+        sensitive_weight: Weight of the training error inside sensitive boxes, relative to 1
+            elsewhere.
         detector: Let the client run SplitGuard: a tenth of its batches have random labels.
         patch_size: Side of a reconstructed patch in pixels.
-        max_seconds: The hijacked training stops when this time is over.
+        max_seconds: Time budget in seconds; the hijacked training stops when it is over.
         log_private: Write reconstructions into the run folder.
 
     Raises:
-        ConfigError: If a number is out of its range.
+        ConfigError: If a number is out of range.
     """
 
     name: ClassVar[str] = "fsha"
     reads_channel: ClassVar[bool] = True
-    # twin and attacker are carried over: how often and how long they train is the budget
+    # training continues across epochs, so this setting is part of the attack's budget
     every_n_epochs: int = 1
     auxiliary_samples: int | None = 2000
     pilot: PilotKind = "base"
@@ -115,13 +117,13 @@ class FshaProbe(Probe):
 
     @property
     def metric_prefix(self) -> str:
-        """Return the name that tells the stronger attacker's figures from the others'."""
+        """Return the metric prefix of this pilot, or of the control."""
         if self.control:
             return "fsha_control"
         return "fsha" if self.pilot == "base" else "fsha_convolution"
 
     def check(self, victim: Victim, data: AttackData) -> None:
-        """Refuse cuts beyond the model's depth, and one before which nothing trains."""
+        """Raise a `ConfigError` for a cut beyond the model, or with no trained layer before it."""
         victim.channel.check(victim.model)
         if victim.channel.layers[0] == 0:
             raise ConfigError(
@@ -187,7 +189,7 @@ class FshaProbe(Probe):
         return [self._named(result, attack, cut, split.origin, rate) for result in report]
 
     def _public(self, sent: Observation, truth: Scenes) -> PublicScenes:
-        """Return the attacker's scenes, as its pilot takes them in."""
+        """Return the attacker's scenes in the form its pilot takes."""
         if self.pilot == "convolution":
             return PublicScenes(truth.pictures, truth.sensitive)
         tokens = sent.tokens(knows_positions=self.knows_positions)
@@ -195,8 +197,8 @@ class FshaProbe(Probe):
 
     @contextmanager
     def _twin(self, visit: Visit, cut: int, public: PublicScenes) -> Iterator[HijackedClient]:
-        """Yield the hijacked client as the latest earlier epoch left it, or a fresh one."""
-        # its own seed, not the epoch's: an attacker that is carried over stays who it is
+        """Yield the hijacked client of the latest earlier epoch, or a fresh one."""
+        # the probe's seed, not the epoch's: training continues with the same attacker
         attack = Fsha(
             pilot=self.pilot,
             knows_positions=self.knows_positions,
@@ -221,7 +223,7 @@ class FshaProbe(Probe):
             yield client
 
     def _right(self, visit: Visit, tasks: Sequence[VQASample]) -> NDArray[np.float64]:
-        """Return whether the model, with the adapter that is active, prefers the gold answers."""
+        """Return whether the model with its active adapter prefers the gold answer, ``[n]``."""
         victim = visit.victim
         access = QueryAccess.of(victim, seed=visit.seed)
         return access.score(tasks).correct

@@ -1,4 +1,4 @@
-"""`GradientInversionProbe`: at epoch ends, what gradients that are shared tell of labels and images."""
+"""`GradientInversionProbe`: recover labels and images from shared gradients at epoch ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,22 +25,23 @@ Surface = Literal["update", "cut"]
 class GradientInversionProbe(Probe):
     """Attacks the updates a federated client would send, and the gradients that cross the cuts.
 
-    Figures are ``attack/gradient/<name>`` with the names of `attack_updates` and `attack_cut`;
-    each carries its threat model, its prior and the norm of the gradients it rests on: late in
-    training these fade, and with them what can be read. The cuts are the victim's: one is that of
-    split learning, two are those of a U-shaped split.
+    Metrics are ``attack/gradient/<name>`` with the names of `attack_updates` and `attack_cut`.
+    Each result states its threat model, its prior and the norm of the attacked gradients, because
+    late in training gradients shrink and reveal less. The cuts are the victim's: one in split
+    learning, two in a U-shaped split.
 
     Args:
-        max_samples: Training samples whose gradients are attacked, one at a time.
-        auxiliary_samples: Public scenes the attacker learns answers and words from.
-        surfaces: What is attacked: the ``update`` of a federated client, the gradient at a ``cut``.
-        candidates: Answers, or images, that a candidate attack chooses from.
-        stand_ins: Images of the attacker in place of the client's, for each answer it tries.
-        max_seconds: Not used: there is nothing to train.
-        log_private: Has no effect: nothing private is shown.
+        max_samples: Largest number of training samples to attack, one at a time; None for all.
+        auxiliary_samples: Public scenes that give the attacker answers and words.
+        surfaces: Gradients to attack: the ``update`` of a federated client, the gradient at a
+            ``cut``.
+        candidates: Number of answers or images that a candidate attack chooses from.
+        stand_ins: Number of the attacker's images that replace the client's for each answer.
+        max_seconds: Not used: the attack trains nothing.
+        log_private: Has no effect: the probe writes no private data.
 
     Raises:
-        ConfigError: If there is nothing to attack or to choose from.
+        ConfigError: If there is no surface, or too few candidates, stand-ins or auxiliary scenes.
     """
 
     name: ClassVar[str] = "gradient"
@@ -62,7 +63,7 @@ class GradientInversionProbe(Probe):
         self.at_least(auxiliary_samples=max(self.candidates, self.stand_ins))
 
     def check(self, victim: Victim, data: AttackData) -> None:
-        """Refuse cuts that the model does not have, or before which nothing trains."""
+        """Raise a `ConfigError` for a cut beyond the model, or with no trained layer before it."""
         if "cut" not in self.surfaces:
             return
         victim.channel.check(victim.model)
@@ -70,7 +71,7 @@ class GradientInversionProbe(Probe):
             raise ConfigError("no gradient returns at cut 0", remedy="cut at layer 1 or later")
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
-        """Return the update, and one item a cut."""
+        """Return one work item for the update, and one per cut."""
         items = ["update"] if "update" in self.surfaces else []
         if "cut" in self.surfaces:
             items += [f"cut={cut}" for cut in visit.victim.channel.layers]
@@ -91,7 +92,7 @@ class GradientInversionProbe(Probe):
         if item == "update":
             stand_ins = public[: self.stand_ins]
             figures = attack_updates(victim, samples, knowledge, stand_ins, visit.seed)
-            # updates cross between federated parties, and between no others
+            # only federated parties send updates
             federated = victim.channel.paradigm == Federated.label
             read = "update" if federated else "hypothetical:update"
         else:
@@ -112,6 +113,6 @@ class GradientInversionProbe(Probe):
         ]
 
     def _drawn(self, samples: Sequence[VQASample], count: int | None) -> list[VQASample]:
-        """Return some samples, the same at every epoch."""
+        """Return a random choice of samples, the same at every epoch."""
         order = np.random.default_rng(self.seed).permutation(len(samples))
         return [samples[number] for number in order[:count]]

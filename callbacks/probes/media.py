@@ -1,4 +1,4 @@
-"""Pictures of private data: written to the run folder, and nowhere else."""
+"""Pictures of private data, written only to the run folder."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,12 @@ from qpriv.io import append_lines
 
 
 def picture_grid(rows: Sequence[Tensor], *, zoom: int = 2, gap: int = 2) -> Image.Image:
-    """Return rows of pictures ``[n, 3, H, W]`` in [0, 1] as one image, one row below the other.
+    """Return rows of pictures as one image, one row below the other.
+
+    Args:
+        rows: Rows of pictures, ``[n, 3, H, W]`` each, in [0, 1].
+        zoom: Factor of magnification.
+        gap: White pixels between pictures, before magnification.
 
     >>> import torch
     >>> picture_grid([torch.zeros(3, 3, 8, 8), torch.ones(3, 3, 8, 8)], zoom=1, gap=2).size
@@ -34,13 +39,13 @@ def picture_grid(rows: Sequence[Tensor], *, zoom: int = 2, gap: int = 2) -> Imag
 def save_picture(
     run_folder: Path, name: str, image: Image.Image, description: Mapping[str, object]
 ) -> None:
-    """Write a picture and its line in ``media.jsonl``, once.
+    """Write a picture, and add its line to ``media.jsonl`` once.
 
     Args:
         run_folder: Folder of the run.
-        name: File name without ending; unique in the run.
+        name: File name without suffix; unique in the run.
         image: The picture.
-        description: ``kind``, ``caption``, ``alt``, and what tells it from others; see
+        description: ``kind``, ``caption``, ``alt``, and the settings that identify it; see
             `callbacks.probes.probe.Probe.keep_picture`.
     """
     path = run_folder / "media" / f"{name}.png"

@@ -1,4 +1,4 @@
-"""Names that tell probes and their figures apart: by the settings in which they differ."""
+"""Metric names that distinguish probes by the settings in which they differ."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 def metric_names(
     results: Sequence[Result], own: Mapping[str, Scalar], apart: Collection[str]
 ) -> dict[str, float]:
-    """Return the finite figures by the names under which they are logged.
+    """Return the finite values by the names under which they are logged.
 
-    A figure's name is followed by what tells it from others of the same run: the settings in which
-    probes of one name differ (``attack/fora/psnr/steps=60``), and what the probe itself varies
-    (``attack/membership/auc/query_policy=off``). It depends on no other figure, so that a name
-    stands for one figure at all epochs, whatever fails at one of them.
+    A metric name ends with the settings that distinguish it within the run: those in which probes
+    of one name differ (``attack/fora/psnr/steps=60``), and those that the probe itself varies
+    (``attack/membership/auc/query_policy=off``). The name does not depend on other results, so it
+    is the same at all epochs even if other measurements fail.
 
     Args:
-        results: The figures.
+        results: The results.
         own: The probe's setting.
         apart: Names of the settings in which probes of one name differ.
     """
@@ -41,12 +41,12 @@ def metric_names(
 
 
 def differences(probe: "DataclassInstance", other: "DataclassInstance") -> Sequence[str]:
-    """Return the names of the settings in which a probe differs from another one."""
+    """Return the names of the settings in which two probes differ."""
     return setting_beside(probe, other).unlike(setting_beside(other, probe))
 
 
 def setting_beside(probe: "DataclassInstance", other: "DataclassInstance") -> AttackSetting:
-    """Return a probe's setting, precise enough to be told from another one's."""
+    """Return a probe's setting, precise enough to distinguish it from another probe's."""
     return AttackSetting.given(
         {**AttackSetting.of(probe).by_name, **dict(file_contents(probe, other))}
     )
@@ -55,7 +55,7 @@ def setting_beside(probe: "DataclassInstance", other: "DataclassInstance") -> At
 def file_contents(
     probe: "DataclassInstance", other: "DataclassInstance"
 ) -> Iterator[tuple[str, Scalar]]:
-    """Yield a probe's files that have the name of another one's, told by their content."""
+    """Yield digests of a probe's files that share their name with another probe's file."""
     for each in fields(probe):
         ours, theirs = getattr(probe, each.name), getattr(other, each.name, None)
         if isinstance(ours, Path) and isinstance(theirs, Path) and ours != theirs:
@@ -64,7 +64,7 @@ def file_contents(
 
 
 def _word(value: Scalar) -> str:
-    """Return a setting within the name of a metric, whose parts slashes divide.
+    """Return a setting as part of a metric name, with slashes replaced by bars.
 
     >>> _word("what/which"), _word(0.5), _word(None)
     ('what|which', '0.5', 'None')

@@ -59,8 +59,8 @@ class ForaProbe(Probe):
         alignment_steps: Optimiser steps that align the substitute, at each epoch end.
         batch_size: Scenes per step.
         learning_rate: Peak learning rate.
-        sensitive_weight: Weight of the training error inside sensitive boxes, relative to 1
-            elsewhere.
+        sensitive_weight: Weight added to the training error inside sensitive boxes; errors weigh
+            1 elsewhere.
         patch_size: Side of a reconstructed patch in pixels.
         max_seconds: Time budget in seconds; the inverter's training stops when it is over.
         log_private: Write reconstructions into the run folder.

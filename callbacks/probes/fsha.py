@@ -70,8 +70,8 @@ class FshaProbe(Probe):
         critic_rate: Learning rate of the critic.
         penalty: Weight of the critic's gradient penalty.
         noise: Standard deviation of the noise added to codes when the decoder trains.
-        sensitive_weight: Weight of the training error inside sensitive boxes, relative to 1
-            elsewhere.
+        sensitive_weight: Weight added to the training error inside sensitive boxes; errors weigh
+            1 elsewhere.
         detector: Let the client run SplitGuard: a tenth of its batches have random labels.
         patch_size: Side of a reconstructed patch in pixels.
         max_seconds: Time budget in seconds; the hijacked training stops when it is over.

@@ -1,4 +1,4 @@
-"""`IrrelevantQuestionProbe`: at epoch ends, ask what the picture cannot answer."""
+"""`IrrelevantQuestionProbe`: ask questions that the image cannot answer, at epoch ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -48,26 +48,26 @@ from qpriv.result import Result
 class IrrelevantQuestionProbe(Probe):
     """Asks cross-image, nonsense and false-premise questions about private images.
 
-    Figures are ``attack/irrelevant_questions/<kind>_<name>`` with kinds ``own`` (the control),
-    ``cross_image``, ``nonsense`` and ``false_premise``, and names ``hallucination_rate``,
-    ``refusal_rate``, ``empty_rate`` and ``sensitive_tokens_kept``: the share of truly sensitive
-    tokens that crosses under that question, since the question steers what is pruned, beside
-    ``sensitive_tokens_touching``, ``sensitive_area_visible`` and ``faces_touched`` as of
-    `SensitivityProbe`. The rates again as ``privacy_subset_<kind>_<name>``, over the images with the highest maximum patch
-    sensitivity.
+    Metrics are ``attack/irrelevant_questions/<kind>_<name>``. The kinds are ``own`` (the control),
+    ``cross_image``, ``nonsense`` and ``false_premise``. The names are ``hallucination_rate``,
+    ``refusal_rate``, ``empty_rate``, and, because the question steers the pruning,
+    ``sensitive_tokens_kept`` (the share of truly sensitive tokens that crosses under the
+    question), ``sensitive_tokens_touching``, ``sensitive_area_visible`` and ``faces_touched`` as
+    in `SensitivityProbe`. ``privacy_subset_<kind>_<name>`` repeats the rates on the privacy
+    subset: the images with the highest maximum patch sensitivity.
 
     Args:
-        max_samples: Images asked about.
-        subset_size: Images of the privacy subset.
-        predictor: Folder of a trained predictor whose sensitivity branch picks the privacy
-            subset; null takes the policy's own scores, and where it has none there is no subset.
-        phrases: File of questions and refusals in place of the shipped one.
-        max_new_tokens: Longest answer.
-        max_seconds: Not used: one pass a kind has no budget.
-        log_private: Has no effect: no answer is shown.
+        max_samples: Largest number of images to ask about; None for all.
+        subset_size: Images in the privacy subset.
+        predictor: Folder of a trained predictor whose sensitivity branch chooses the privacy
+            subset; null uses the policy's own scores. If the policy has none, there is no subset.
+        phrases: File of questions and refusals that replaces the shipped one.
+        max_new_tokens: Longest answer in tokens.
+        max_seconds: Not used: one pass per kind needs no time budget.
+        log_private: Has no effect: the probe writes no answers.
 
     Raises:
-        ConfigError: If a number is out of its range.
+        ConfigError: If a number is out of range.
         DataError: If the file of phrases is missing or broken.
         ModelError: If the folder holds no predictor.
     """
@@ -90,7 +90,7 @@ class IrrelevantQuestionProbe(Probe):
         )
 
     def check(self, victim: Victim, data: AttackData) -> None:
-        """Refuse a predictor that was trained on another sensitivity encoder."""
+        """Raise a `ConfigError` for a predictor trained on another sensitivity encoder."""
         if self._predictor is None:
             return
         trained, given = self._predictor.config.sizes.sensitivity, victim.model.feature_sizes
@@ -101,7 +101,7 @@ class IrrelevantQuestionProbe(Probe):
                 remedy="name a predictor that was trained on this backbone",
             )
         encoders = self._predictor.encoders
-        if encoders is None:  # an older folder: nobody knows
+        if encoders is None:  # older folders do not record their encoders
             return
         own, _ = read_encoders(victim.model.backbone)
         if "sensitivity" in encoders.unlike(own):
@@ -111,7 +111,7 @@ class IrrelevantQuestionProbe(Probe):
             )
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
-        """Return one item a kind of question."""
+        """Return one work item per kind of question."""
         return [list(KINDS)]
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
@@ -122,7 +122,7 @@ class IrrelevantQuestionProbe(Probe):
             raise ConfigError("no target images", remedy="check the data module")
         victim = visit.victim
         access = QueryAccess.of(victim, seed=visit.seed)
-        # the same questions at every epoch, so that only the model has changed
+        # the same questions at every epoch, so that only the model changes
         questions = irrelevant(kind, samples, self._phrases, self.seed)
         asked = ask(access, questions, self.max_new_tokens)
         report = answer_report(kind, asked.answers, self._refusals)
@@ -144,7 +144,7 @@ class IrrelevantQuestionProbe(Probe):
 
     @torch.no_grad()
     def _scores(self, visit: Visit, samples: Sequence[VQASample]) -> Tensor:
-        """Return each image's highest sensitivity by the predictor that was named, ``[n]``."""
+        """Return each image's highest patch sensitivity by the given predictor, ``[n]``."""
         assert self._predictor is not None
         head, scores = self._predictor.sensitivity_head, list[Tensor]()
         for part in batches(samples, 64):
@@ -170,7 +170,7 @@ class IrrelevantQuestionProbe(Probe):
 def _surviving(
     kind: Kind, asked: Asked, visit: Visit, samples: Sequence[VQASample]
 ) -> list[Result]:
-    """Return what of the truly sensitive part the question lets through."""
+    """Return how much of the truly sensitive part crosses under the question."""
     truth = [box_coverage(visit.victim.model.preprocessor, sample) for sample in samples]
     whole = torch.stack([own for own, _ in truth])
     groups = [sample.group_id for sample in samples]

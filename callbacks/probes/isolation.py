@@ -1,4 +1,4 @@
-"""`isolated`: let an attack run inside a training without leaving a trace in it."""
+"""`isolated`: run an attack during training without leaving a trace in the module."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,18 +22,18 @@ _HOOKS = (
     "_state_dict_hooks",
     "_load_state_dict_pre_hooks",
 )
-# transformers installs the hooks that collect hidden states at the first call that asks for them
+# transformers installs its hidden-state hooks at the first call that requests hidden states
 _HOOKS_INSTALLED = "_output_capturing_hooks_installed"
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _ADAPTER_STATE = ("_active_adapter", "_disable_adapters")
 
 
 class IsolationError(RuntimeError):
-    """A probe left a trace in the model it measured; the training is no longer what it was."""
+    """A probe left a trace in the model it measured and so changed the training."""
 
 
 def item_seed(*parts: object) -> int:
-    """Return a seed that depends on every part and on nothing else.
+    """Return a 32-bit seed that depends on the given parts only.
 
     >>> item_seed(0, "fora", 3) == item_seed(0, "fora", 3)
     True
@@ -48,22 +48,22 @@ def item_seed(*parts: object) -> int:
 def isolated(
     module: nn.Module, *, seed: int, audit: bool = False, name: str = ""
 ) -> Iterator[None]:
-    """Run the body on a frozen module in evaluation mode, with gradients allowed, then undo all.
+    """Run the body on a frozen module in evaluation mode with autograd on, then undo all changes.
 
-    Put back afterwards, also after an error: the random states of Python, NumPy, torch and the
-    module's GPU, torch's switches and the environment (see `process_restored`); each submodule's
-    mode; each parameter's ``requires_grad`` and gradient; trained parameters and buffers that
-    were changed; what has crossed by a policy's ledger; PEFT's active adapters; hooks that were left
-    on modules or parameters.
-    Not handled, and reported by ``audit``: adapters or submodules that were added, frozen
-    parameters that were overwritten (keeping a second copy of a large model is no option), and
-    optimisers of the training that were changed.
+    It restores, also after an error: the random states of Python, NumPy, torch and the module's
+    GPU; torch's global settings and the environment (see `process_restored`); each submodule's
+    mode; each parameter's ``requires_grad`` and gradient; the values of trained parameters and of
+    buffers; the ledgers of policies; PEFT's active adapters; and the hooks on modules and
+    parameters.
+    It does not restore, but ``audit`` reports: added adapters or submodules, overwritten frozen
+    parameters (a second copy of a large model would take too much memory), and changed optimisers
+    of the training.
 
     Args:
-        module: The LightningModule or model that is measured.
+        module: The LightningModule or model to measure.
         seed: Seed of the body's random numbers.
         audit: Hash parameters, buffers and random states before and after, and raise on a trace.
-        name: Who to blame in the audit's message.
+        name: Name of the probe, for the audit's message.
 
     Raises:
         IsolationError: If ``audit`` finds a trace.
@@ -94,7 +94,7 @@ def _gpus(module: nn.Module) -> set[int]:
 
 
 class _Memory:
-    """State of a module, as references where they suffice and as copies where they do not."""
+    """Saved state of a module: references where these suffice, copies elsewhere."""
 
     def __init__(self, module: nn.Module) -> None:
         self.modules = list(module.modules())
@@ -130,7 +130,7 @@ class _Memory:
         for ledger, crossed in self.ledgers:
             ledger.set_extra_state(crossed)
         for part in self.unhooked:
-            # or the model would believe that hooks are there which were just taken away
+            # else the model would believe that the removed hooks are still installed
             part.__dict__.pop(_HOOKS_INSTALLED, None)
         for tensor, value in self.values:
             if not _same(tensor, value):
@@ -148,12 +148,12 @@ def _keep_only(hooks: dict[int, Any], known: dict[int, Any]) -> None:
 
 
 def _same(tensor: Tensor, value: Tensor) -> bool:
-    # NaN counts as equal to itself: a buffer may hold one on purpose
+    # NaN equals itself here: a buffer may hold NaN on purpose
     return torch.equal(tensor, value) or bool(torch.allclose(tensor, value, 0, 0, equal_nan=True))
 
 
 def fingerprint(module: nn.Module) -> dict[str, str]:
-    """Return a digest of each thing a probe could change, by name."""
+    """Return a digest of each state that a probe could change, by name."""
     marks = {name: _digest(state) for name, state in process_marks().items()}
     for name, part in module.named_modules():
         hooks = [sorted(part.__dict__[key]) for key in _HOOKS if key in part.__dict__]
@@ -175,13 +175,13 @@ def fingerprint(module: nn.Module) -> dict[str, str]:
 
 
 def _optimizers(module: nn.Module) -> Sequence[torch.optim.Optimizer]:
-    """Return the optimisers of the training a module is in, if it is in one."""
+    """Return the optimisers of the module's trainer; empty if it has no trainer."""
     trainer = getattr(module, "_trainer", None)
     return () if trainer is None else cast(Sequence[torch.optim.Optimizer], trainer.optimizers)
 
 
 def _plain(state: object) -> object:
-    """Return a nested state with a digest in place of each tensor."""
+    """Replace each tensor of a nested state by its digest."""
     if isinstance(state, dict):
         return {key: _plain(value) for key, value in state.items()}
     if isinstance(state, list):

@@ -1,4 +1,4 @@
-"""`MembershipProbe`: at epoch ends, tell the victim's training samples from others by asking it."""
+"""`MembershipProbe`: membership inference through queries, at epoch ends."""
 
 import hashlib
 import math
@@ -41,21 +41,27 @@ ATTACKS = {
     "lira_": lira_attack,
     "rmia_": rmia_attack,
 }
-"""Attacks by what their figures' names begin with; the shadow attack is the headline."""
+"""Attacks by the prefix of their metric names; the shadow attack is the headline."""
 
 ALARMS = tuple(np.geomspace(1e-3, 1, 31).round(6).tolist())
-"""False positive rates at which curves are kept, the same in every run."""
+"""False positive rates at which ROC curves are saved, the same in every run."""
 
 PLACES = 9
-"""Decimal places to which passes through a training set are told apart."""
+"""Decimal places to which passes through a training set are rounded."""
 
 STRONG_SHADOWS = 4
-"""With fewer shadow models than this a figure is marked as a short attacker's."""
+"""Results of an attack with fewer shadow models are marked as under-trained ("short")."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The samples whose membership is in question, and what the attacker compares them with."""
+    """The samples to classify as members or not, and the attacker's population samples.
+
+    Args:
+        members: Samples of the victim's training set.
+        nonmembers: Samples that the victim never trained on.
+        population: Samples of the same task, for calibration.
+    """
 
     members: list[VQASample]
     nonmembers: list[VQASample]
@@ -63,46 +69,49 @@ class Candidates:
 
     @property
     def asked(self) -> list[VQASample]:
-        """Return everything that is asked about, in the order of `ShadowSignals`."""
+        """Return all samples to query, in the order of `ShadowSignals`."""
         return [*self.members, *self.nonmembers, *self.population]
 
     @property
     def is_member(self) -> NDArray[np.bool_]:
-        """Return the truth about members and non-members, ``[c]``."""
+        """Return the true membership of members and non-members, ``[c]``."""
         return np.arange(len(self.members) + len(self.nonmembers)) < len(self.members)
 
     @property
     def origin(self) -> str:
-        """Return where the members come from, ``data set/split``."""
+        """Return the origin of the members as ``dataset/split``."""
         return f"{self.members[0].dataset}/{self.members[0].split}"
 
     @property
     def groups(self) -> list[str]:
-        """Return the image of each member and non-member."""
+        """Return the image (group) of each member and non-member."""
         return [sample.group_id for sample in (*self.members, *self.nonmembers)]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class MembershipProbe(Probe):
-    """Shadow models, two thresholds, LiRA and RMIA, beside a baseline that never asks.
+    """Infers membership with shadow models, two thresholds, LiRA and RMIA.
 
-    Shadow models have the victim's recipe, policy and set size and are trained once, whatever the
-    number of query policies; whenever they have gone through their samples as often as the victim
-    has when it is asked, they answer the same questions. Where the training ends before its plan,
-    in time or by a callback, they are trained anew, as long as the victim was.
-    Figures are ``attack/membership/<name>`` with the names of `attack_report`; those of the
-    shadow attack have no prefix, the others ``loss_``, ``calibrated_``, ``lira_`` and ``rmia_``;
-    ``blind_auc`` is the baseline. Where its interval lies above 0.5 every figure says so in its
-    note: the split gives itself away.
+    Shadow models share the victim's recipe, policy and training-set size. Each is trained once
+    for all query policies, and answers the same questions as the victim after the same number of
+    passes. If the training ends earlier than planned (by time or by a callback), the probe trains
+    the shadow models again, for as many passes as the victim.
+
+    Metrics are ``attack/membership/<name>`` with the names of `attack_report`. The shadow attack
+    has no prefix; the others have ``loss_``, ``calibrated_``, ``lira_`` and ``rmia_``.
+    ``blind_auc`` is a baseline that never queries the model. If its interval lies above 0.5, the
+    split itself reveals membership, and the note of every result says so.
 
     Args:
-        max_samples: Members asked about, and non-members as well; TPR at 1 % FPR needs 1000.
+        max_samples: Largest number of members, and of non-members, to query; None for all. TPR at
+            1 % FPR needs 1000.
         shadows: Number of shadow models.
-        query_policy: Which tokens a query keeps: the victim's own mask (``same``), all (``off``),
-            or a random mask of the same size drawn anew (``resampled``); or several of them.
-        question_types: Ask only about samples of these types; None for all.
-        max_seconds: No third or later shadow model is begun when this time is over.
-        log_private: Has no effect: nothing private is shown.
+        query_policy: Tokens that a query keeps: the victim's own mask (``same``), all (``off``),
+            or a new random mask of the same size (``resampled``); or several of these.
+        question_types: Query only samples of these question types; None for all.
+        max_seconds: Time budget in seconds; when it is over, only the first two shadow models are
+            still trained.
+        log_private: Has no effect: the probe writes no private data.
 
     Raises:
         ConfigError: If there are fewer than two shadows or no query policy.
@@ -124,12 +133,12 @@ class MembershipProbe(Probe):
 
     @property
     def query_policies(self) -> tuple[QueryPolicy, ...]:
-        """Return the query policies, however many were given."""
+        """Return the query policies as a tuple."""
         given = self.query_policy
         return (given,) if isinstance(given, str) else tuple(given)
 
     def check(self, victim: Victim, data: AttackData) -> None:
-        """Refuse data without members or non-members, or with too few samples for shadows."""
+        """Raise a `ConfigError` for too few members or non-members, or samples for shadows."""
         candidates = self._candidates(data)
         if not candidates.members or not candidates.nonmembers:
             raise ConfigError(
@@ -146,11 +155,11 @@ class MembershipProbe(Probe):
         draw_shadow_set(data.population(), data.members(), seed=0)
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
-        """Train the shadow models that are missing, then attack."""
+        """Return two stages: one work item per shadow model, then the attacks."""
         return [[f"shadow={number}" for number in range(self.shadows)], ["attack"]]
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
-        """Train one shadow model, or carry out the attacks on what was asked."""
+        """Train one shadow model, or run all attacks."""
         if item != "attack":
             self._train_shadow(int(item.removeprefix("shadow=")), visit)
             return []
@@ -224,7 +233,7 @@ class MembershipProbe(Probe):
         write_atomic(path, shadow.to_bytes())
 
     def _shadow_path(self, number: int, visit: Visit) -> Path:
-        """Return where a shadow model's replies are; another recipe or data is another file."""
+        """Return the file of a shadow model's replies; it depends on the recipe and the data."""
         victim, data = visit.victim, visit.data
         keys = [sample.key for sample in (*data.members(), *self._candidates(data).asked)]
         shared = (victim.recipe, victim.policy.label, victim.model.backbone, victim.seed, keys)
@@ -232,10 +241,11 @@ class MembershipProbe(Probe):
         return visit.folder / f"shadows-{digest}" / f"shadow={number}.npz"
 
     def _due(self, visit: Visit, *, begun: bool) -> list[float]:
-        """Return after how many passes a shadow is asked: whenever the victim is planned to be.
+        """Return the numbers of passes after which a shadow model is queried.
 
-        Where nothing is planned any more there is only this time: the training is over, or has no
-        planned end, or goes otherwise than planned, as one that was begun was not asked now.
+        These are the passes after which the victim will be measured. Only the current one is
+        returned if no plan holds: the training is over, it has no planned end, or it has left its
+        plan (a shadow model exists, but was not queried after this number of passes).
         """
         planned = visit.victim.recipe.epochs
         if begun or not visit.goes_on or not math.isfinite(planned):
@@ -298,10 +308,10 @@ class MembershipProbe(Probe):
 
 
 def _passes(visit: Visit) -> float:
-    """Return after how many passes shadow models are held against the victim."""
+    """Return the victim's passes, rounded; shadow models are compared after as many."""
     return round(visit.passes, PLACES)
 
 
 def _asked(path: Path, visit: Visit) -> bool:
-    """Return whether a shadow model is there that was asked when the victim is."""
+    """Return whether a shadow model exists that was queried after the victim's passes."""
     return path.exists() and Shadow.from_bytes(path.read_bytes()).was_asked(_passes(visit))

@@ -1,4 +1,4 @@
-"""In which precision a victim is attacked: the one its trainer lets it compute in."""
+"""The precision of an attacked victim: that of its trainer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +11,13 @@ from qpriv.models.precision import new_tensors
 
 @contextmanager
 def precision_of(module: L.LightningModule) -> Iterator[None]:
-    """Let a module, and models that mimic it, compute as in a step of its trainer.
+    """Run the body in the precision of a training step, for the module and models that mimic it.
 
-    New tensors are float32 all the same: what an attacker makes for itself is not the victim's.
+    New tensors are still float32, because the attacker's own tensors do not follow the victim's
+    precision.
 
     Args:
-        module: The victim; without a trainer it computes as it is.
+        module: The victim; without a trainer its precision does not change.
     """
     trainer: L.Trainer | None = getattr(module, "_trainer", None)
     if trainer is None:

@@ -1,4 +1,4 @@
-"""`Probe`: the base of every attack that runs at epoch ends and leaves the training as it was."""
+"""`Probe`: the base class of attacks that run at epoch ends without changing the training."""
 
 import time
 from abc import ABC, abstractmethod
@@ -30,39 +30,46 @@ OnError = Literal["warn", "stop"]
 
 
 class ProbeError(QprivError):
-    """A probe failed and its setting says that the run must stop then."""
+    """A probe failed, and its ``on_error`` is ``stop``."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Probe(EpochEnds, ABC):
     """An attack as a measuring instrument: it runs at epoch ends and in ``qpriv attack``.
 
-    The victim ends bit-equal to one trained without the probe (see `isolated`). The work items of
-    a stage are shared over the ranks and each is cached, so that a killed run measures only
-    what is missing. Every figure is logged as ``attack/<name>/<metric>`` where it is finite, and
-    appended as a `Result` to ``results.jsonl`` in the run folder (the trainer's
-    ``default_root_dir``). A failure is a `Result` too, with status ``failed``, and a figure that
-    took longer than the budget says so in its note. Each result names its `setting`, and two probes
-    of one name are told apart by those that differ, also after the metric's name. A subclass is a
-    dataclass whose fields are the attack's own settings, or other defaults of these; a field that
-    changes no figure has ``metadata=ASIDE``. What a figure has of its own, as one cut of several,
-    stands in the ``setting`` of the results that `measure` returns.
+    The victim ends bit-equal to one trained without the probe (see `isolated`). The ranks share
+    the work items of a stage, and each item is cached, so that a resumed run measures only what
+    is missing.
+
+    Every finite value is logged as ``attack/<name>/<metric>``. Every `Result` is appended to
+    ``results.jsonl`` in the run folder (the trainer's ``default_root_dir``). A failure is a
+    `Result` with status ``failed``. The note of a result says if it exceeded the time budget.
+    Each result names its `setting`. If two probes have one name, the settings in which they
+    differ are appended to the metric names.
+
+    A subclass is a dataclass. Its fields are the attack's own settings, or new defaults for the
+    fields below; a field that changes no result has ``metadata=ASIDE``. If a probe returns several
+    results of one name, such as one per cut, `measure` distinguishes them in their ``setting``.
 
     Args:
-        every_n_epochs: Measure after every n-th epoch, and after the last one in any case, however
-            the training ends: by epochs, steps, time, or because it was told to stop.
+        every_n_epochs: Measure after every n-th epoch, and always after the last one, however
+            the training ends: by epochs, steps, time, or a request to stop.
         max_samples: Use at most this many samples of each list; None for all.
-        seed: Seed of the attack, beside the victim's.
-        max_seconds: The attack stops training when this time is over and says so.
-        on_error: ``warn`` reports a failure and lets the training go on, ``stop`` ends it.
+        seed: Seed of the attack, combined with the victim's.
+        max_seconds: Time budget in seconds. When it is over, the attack stops training, and its
+            results say so.
+        on_error: ``warn`` reports a failure and lets the training continue, ``stop`` ends it.
         log_private: Allow pictures and texts of private data, in the run folder only.
         audit_isolation: Hash the whole victim before and after, and fail on any trace.
+
+    Raises:
+        ConfigError: If a number is out of range.
     """
 
     name: ClassVar[str]
 
     reads_channel: ClassVar[bool] = False
-    """Whether its figures rest on what crosses between the parties."""
+    """Whether the results depend on what crosses between the parties."""
 
     every_n_epochs: int = field(default=1, metadata=ASIDE)
     max_samples: int | None = 256
@@ -83,10 +90,10 @@ class Probe(EpochEnds, ABC):
         self._told: dict[str, Scalar] = {}
 
     def at_least(self, **least: int) -> None:
-        """Refuse settings below their least value; null is no limit.
+        """Check that settings are at least the given values; None is always accepted.
 
         Raises:
-            ConfigError: If one is.
+            ConfigError: If a setting is too small.
         """
         for name, value in least.items():
             given = getattr(self, name)
@@ -99,14 +106,14 @@ class Probe(EpochEnds, ABC):
 
     @abstractmethod
     def measure(self, item: str, visit: Visit) -> list[Result]:
-        """Carry out one item on the frozen victim; preparing items return nothing.
+        """Run one work item on the frozen victim; an item that only prepares returns ``[]``.
 
-        Results of one name differ in their ``setting``.
-        The other ranks are at work on other items: nothing in it may wait for them.
+        Results of one name must differ in their ``setting``. Other ranks work on other items at
+        the same time, so this method must not wait for them.
         """
 
     def require(self, module: L.LightningModule, datamodule: object) -> None:
-        """Raise a `ConfigError` for a module or data that this attack is not made for."""
+        """Raise a `ConfigError` if the attack cannot work with this module or data."""
         self.check(require_victim(module), require_data(datamodule))
 
     def check(self, victim: Victim, data: AttackData) -> None:
@@ -116,10 +123,10 @@ class Probe(EpochEnds, ABC):
         """Find the settings that distinguish this probe from others of its class.
 
         Raises:
-            ConfigError: If nothing does, or weights are divided among processes.
+            ConfigError: If no setting distinguishes it, or processes share out the weights.
         """
         require_whole(trainer, pl_module)
-        # the trainer sets `callbacks` through a connector, which its annotations do not show
+        # the trainer sets `callbacks` through a connector, so its annotations lack the attribute
         listed: list[L.Callback] = getattr(trainer, "callbacks")
         probes = [each for each in listed if isinstance(each, Probe)]
         others = [o for o in probes if o is not self and o.metric_prefix == self.metric_prefix]
@@ -142,7 +149,7 @@ class Probe(EpochEnds, ABC):
         trained: float | None = None,
         goes_on: bool = False,
     ) -> list[Result]:
-        """Measure the module as it is and append the figures to the run's ``results.jsonl``.
+        """Measure the module and write the results to the run's ``results.jsonl``.
 
         Every rank of a distributed run must call it, and every rank gets all results.
 
@@ -150,11 +157,12 @@ class Probe(EpochEnds, ABC):
             module: The victim.
             data: The attackers' data.
             run_folder: The run's folder.
-            epoch: Epoch that the weights are of, from 0; -1 before training.
-            trained: How often they have seen the training set; None is once an epoch.
-            goes_on: Whether the training goes on afterwards.
+            epoch: Epoch of the weights, from 0; -1 before training.
+            trained: Passes of the weights through the training set; None is one per epoch.
+            goes_on: Whether the training continues afterwards.
 
         Raises:
+            ConfigError: If the attack cannot work with this module or data.
             ProbeError: If an item failed and ``on_error`` is ``stop``.
         """
         self.require(module, data)
@@ -190,7 +198,7 @@ class Probe(EpochEnds, ABC):
             raise ProbeError(failures[0], where=self.name, remedy="see above, or on_error: warn")
 
     def at_cut(self, visit: Visit, cut: int) -> dict[str, Scalar]:
-        """Return what tells the figures of a cut from others: nothing where there is but one."""
+        """Return the setting that identifies a cut; empty if the victim has only one cut."""
         return {"cut": cut} if len(visit.victim.channel.layers) > 1 else {}
 
     def keep_picture(
@@ -204,16 +212,16 @@ class Probe(EpochEnds, ABC):
         alt: str,
         setting: Mapping[str, Scalar] | None = None,
     ) -> None:
-        """Write a picture into the run folder, with what tells it from others.
+        """Write a picture into the run folder, with the settings that identify it.
 
         Args:
-            visit: The run of this probe that drew it.
-            name: Name of the file, before the epoch; unique among the pictures of this probe.
+            visit: The probe's run that drew the picture.
+            name: File name before the epoch; unique among the pictures of this probe.
             image: The picture.
-            kind: The gallery it belongs to, such as ``reconstruction``.
-            caption: What a reader sees below it.
-            alt: What a reader who cannot see it is told.
-            setting: What it has of its own, as one cut of several.
+            kind: Gallery of the report that shows it, such as ``reconstruction``.
+            caption: Text below the picture.
+            alt: Alternative text for readers who cannot see the picture.
+            setting: Settings of this picture alone, such as its cut.
         """
         save_picture(
             visit.run_folder,
@@ -226,19 +234,16 @@ class Probe(EpochEnds, ABC):
 
     @property
     def metric_prefix(self) -> str:
-        """Return what the names of its figures begin with, after ``attack/``."""
+        """Return the prefix of the probe's metric names, after ``attack/``."""
         return self.name
 
     @property
     def setting(self) -> dict[str, Scalar]:
-        """Return what tells this attack from others of its name: all arguments that change figures."""
+        """Return the arguments that change results: they distinguish attacks of one name."""
         return {**AttackSetting.of(self).by_name, **self._told}
 
     def metrics(self, results: Sequence[Result]) -> dict[str, float]:
-        """Return the finite figures by the names under which they are logged.
-
-        They are told apart as `metric_names` says.
-        """
+        """Return the finite values by the names under which they are logged (`metric_names`)."""
         return metric_names(results, self.setting, self._apart)
 
     @property

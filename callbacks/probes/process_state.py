@@ -1,4 +1,4 @@
-"""`process_restored`: random numbers, switches and environment of a process, put back as they were."""
+"""`process_restored`: restore a process's random states, global settings and environment."""
 
 import os
 import random
@@ -14,7 +14,7 @@ from torch.backends import cudnn
 
 @dataclass(frozen=True)
 class _Switch:
-    """A setting of the whole process: who changes it changes every later training step."""
+    """A global setting of the process; a change affects every later training step."""
 
     name: str
     read: Callable[[], Any]
@@ -30,7 +30,7 @@ def _set_cudnn(state: tuple[bool, bool]) -> None:
 
 
 def _set_environment(state: dict[str, str]) -> None:
-    # `seed_everything` leaves its seed there, which is that of every later training step
+    # `seed_everything` stores its seed in the environment, and later training steps read it
     for name in os.environ.keys() - state.keys():
         del os.environ[name]
     os.environ.update(state)
@@ -59,10 +59,10 @@ _SWITCHES = (
 
 @contextmanager
 def process_restored(gpus: Iterable[int], seed: int) -> Iterator[None]:
-    """Run the body with random numbers of its own, then put the whole process back.
+    """Run the body with its own random numbers, then restore the whole process.
 
     Args:
-        gpus: CUDA devices whose random numbers the body may draw.
+        gpus: Indices of the CUDA devices whose random state is saved.
         seed: Seed of the body's random numbers.
     """
     python, numpy = random.getstate(), np.random.get_state()
@@ -77,12 +77,12 @@ def process_restored(gpus: Iterable[int], seed: int) -> Iterator[None]:
             random.setstate(python)
             np.random.set_state(numpy)
             for switch, state in zip(_SWITCHES, states, strict=True):
-                if switch.read() != state:  # some switches warn when they are set at all
+                if switch.read() != state:  # setting some switches warns even without a change
                     switch.write(state)
 
 
 def process_marks() -> dict[str, bytes]:
-    """Return the state of the process by name, as bytes to be compared."""
+    """Return the state of the process by name, as bytes for comparison."""
     marks = {
         "python random state": repr(random.getstate()).encode(),
         "numpy random state": repr(np.random.get_state()).encode(),

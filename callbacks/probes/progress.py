@@ -1,4 +1,4 @@
-"""`Progress`: how far a probe is, and the three figures with which it ends."""
+"""`Progress`: a probe's progress, and the three metrics that its last line reports."""
 
 import math
 import sys
@@ -15,26 +15,26 @@ from qpriv.quantity import Quantity
 from qpriv.result import Result
 
 PATIENCE = 10.0
-"""Seconds between two lines, where the output is no terminal."""
+"""Seconds between two lines when the output is not a terminal."""
 
 Watch = Callable[[int, int], None]
-"""Takes how many steps of the item at work are done, and how many there are."""
+"""Receives the number of finished steps of the current item, and the total."""
 
 
 def unwatched(done: int, total: int) -> None:
-    """Take note of nothing."""
+    """Ignore the progress."""
 
 
 class Progress:
-    """Tells stage, items done of all, and about how much time is left; see `line`.
+    """Reports the stage, the finished items and the estimated time left; see `line`.
 
-    On a terminal it is one line that changes, below the trainer's own; elsewhere a plain line
-    every ten seconds. Only the first process tells.
+    On a terminal, one line below the trainer's own is rewritten. Elsewhere, a plain line appears
+    every ten seconds. Only the first process reports.
 
     Args:
-        name: Name of the probe's figures.
+        name: The probe's metric prefix.
         stages: Number of this process's items in each stage.
-        deadline: `time.monotonic` at which the probe's time is up.
+        deadline: `time.monotonic` at which the probe's time budget is over.
     """
 
     def __init__(self, name: str, stages: Sequence[int], deadline: float = math.inf) -> None:
@@ -45,27 +45,27 @@ class Progress:
         self._bar = tqdm(bar_format="{desc}", leave=False, file=sys.stderr) if on_terminal else None
 
     def begin(self, item: str) -> None:
-        """Begin an item."""
+        """Start an item."""
         self._item, self._share = item, 0.0
         self._tell()
 
     def step(self, done: int, total: int) -> None:
-        """Take note that so many steps of the item at work are done."""
+        """Record that ``done`` of ``total`` steps of the current item are finished."""
         self._share = done / max(1, total)
         self._tell()
 
     def end(self) -> None:
-        """End the item at work."""
+        """Finish the current item."""
         self._items_done, self._share = self._items_done + 1, 0.0
         self._tell()
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Remove the progress line from the terminal."""
         if self._bar is not None:
             self._bar.close()
 
     def line(self, now: float) -> str:
-        """Return where it is.
+        """Return the progress as one line.
 
         >>> progress = Progress("fora", [1, 2])
         >>> progress.begin("cut=4")
@@ -86,7 +86,7 @@ class Progress:
 
     @property
     def _stage(self) -> int:
-        """Return the stage of the item at work, from 1."""
+        """Return the stage of the current item, from 1."""
         seen = 0
         for number, items in enumerate(self.stages, start=1):
             seen += items
@@ -95,7 +95,7 @@ class Progress:
         return len(self.stages)
 
     def _left(self, now: float) -> float | None:
-        """Return the seconds left at the pace so far, at most until the deadline; None at first."""
+        """Return the estimated seconds left, at most until the deadline; None before any step."""
         done = self._items_done + self._share
         if not done:
             return None
@@ -112,13 +112,13 @@ class Progress:
 
 
 def closing_figures(results: Iterable[Result], most: int = 3) -> str:
-    """Return the few figures that a probe ends with: the strongest leaks, beside their baselines.
+    """Return the strongest leaks and their baselines, for the last line of a probe.
 
-    Of several results of one name, as under several query policies, it is the largest.
+    Of several results of one name (such as under several query policies) it reports the largest.
 
     Args:
         results: All results of the probe.
-        most: How many figures.
+        most: Largest number of metrics.
 
     >>> auc = Result(name="attack/membership/auc", value=0.75, n=9)
     >>> closing_figures([auc, Result(name="attack/membership/blind_auc", value=0.62, n=9)])
@@ -133,7 +133,7 @@ def closing_figures(results: Iterable[Result], most: int = 3) -> str:
     declared = {own.name: own for own in _declared()}
     floors = {own.baseline for own in declared.values()}
     leaks = [own for own in declared.values() if own.direction == "leak" and own.name in largest]
-    # of several attackers that answer one question, the strongest
+    # keep the strongest of several attackers that answer the same question
     strongest: dict[str, str] = {}
     for own in leaks:
         rival = strongest.setdefault(own.question or own.name, own.name)
@@ -145,7 +145,7 @@ def closing_figures(results: Iterable[Result], most: int = 3) -> str:
 
 
 def _declared() -> list[Quantity]:
-    """Return what probes measure, the figures that a headline shows first."""
+    """Return the quantities that probes measure, headline quantities first."""
     every = [TOKENS_KEPT, AREA_VISIBLE, FACES_TOUCHED]
     every += [own for attack in attacks() for own in attack.figures]
     return sorted(every, key=lambda own: (not own.question, not own.leading))
@@ -169,7 +169,7 @@ def _value(result: Result) -> float:
 
 
 def _duration(seconds: float) -> str:
-    """Return a time in words.
+    """Format a time with its unit.
 
     >>> _duration(9.6), _duration(150), _duration(9000)
     ('10 s', '2.5 min', '2.5 h')

@@ -1,4 +1,4 @@
-"""What the processes of a distributed run tell each other about a probe."""
+"""Communication between the processes of a distributed run about a probe."""
 
 from datetime import timedelta
 from functools import cache
@@ -10,19 +10,20 @@ from qpriv.paradigms.ranks import world
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=30)
-"""A rank that is done waits for the others as long as their items take; a dead one ends the wait."""
+"""Timeout of `gather`: a finished rank waits for slow ones; the loss of a rank ends the wait."""
 
 
 def meet() -> None:
-    """Open the line that `gather` uses; every rank calls it before its own long work begins."""
+    """Create the process group of `gather`; every rank must call this before its long work."""
     if world() > 1:
         _patient_group(dist.group.WORLD)
 
 
 def gather(mine: list[T]) -> list[T]:
-    """Return the entries of all ranks on every rank: first each rank's first, then the second ones.
+    """Return the entries of all ranks on every rank, interleaved.
 
-    Undoes ``items[rank::world_size]``.
+    The order is each rank's first entry, then each rank's second, and so on. This inverts
+    ``items[rank::world_size]``.
     """
     if world() == 1:
         return mine
@@ -34,9 +35,10 @@ def gather(mine: list[T]) -> list[T]:
 
 @cache
 def _patient_group(world: dist.ProcessGroup | None) -> Any:  # noqa: ANN401 - torch's own is a union
-    """Return a group over all ranks whose patience outlasts an attack.
+    """Return a group of all ranks whose timeout exceeds the duration of an attack.
 
-    Training's own group gives up after half an hour or less. Over CPUs, as GPUs would be kept
-    busy with waiting. ``world`` is in the cache's key: the next run of this process has another.
+    The default group of the training times out after half an hour or less. This group uses gloo
+    on the CPU, because waiting in NCCL keeps GPUs busy. ``world`` is part of the cache key,
+    because the next run of this process has another default group.
     """
     return dist.new_group(timeout=PATIENCE, backend="gloo")

@@ -1,4 +1,4 @@
-"""Whose face crossed: the one place where reconstruction probes recognise people."""
+"""`Recognition`: how reconstruction probes recognise the people whose faces crossed."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -24,49 +24,49 @@ from qpriv.datasets.sample import VQASample
 from qpriv.result import Result
 
 ROUNDS = 2
-"""Scenes of each of the gallery's people that the attacker makes."""
+"""Number of scenes that the attacker composes of each person in the gallery."""
 TRIAL_PEOPLE = 60
-"""At most so many auxiliary people judge which matcher is the strongest."""
+"""Largest number of auxiliary people in the trial that selects the strongest matcher."""
 
 
 class Reconstruction(Protocol):
-    """A fitted attack, by what recognition needs of it."""
+    """The methods of a fitted attack that recognition needs."""
 
     def own(self, grid: TokenGrid, pictures: Tensor) -> TokenGrid:
-        """Return tokens of the attacker's own scenes in the space it has learned."""
+        """Map tokens of the attacker's own scenes to the space that the attack has learned."""
         ...
 
     def crossed(self, grid: TokenGrid) -> TokenGrid:
-        """Return the victim's tokens in that space."""
+        """Map the victim's tokens to that space."""
         ...
 
     def paint(self, grid: TokenGrid) -> Tensor:
-        """Return pictures of tokens in that space."""
+        """Decode tokens of that space to pictures."""
         ...
 
 
 class Client(Protocol):
-    """Makes the context in which the model computes as the attacker's own client does."""
+    """Creates a context in which the model computes like the attacker's own client."""
 
     def __call__(self) -> AbstractContextManager[None]:
-        """Return it anew."""
+        """Return a new context."""
         ...
 
 
 @dataclass(frozen=True)
 class Recognition:
-    """What an attacker does to recognise people.
+    """An attacker's recognition of people in reconstructed scenes.
 
     Args:
         visit: The run of the probe.
-        cut: The cut that is attacked.
+        cut: The attacked cut.
         attack: The fitted attack.
-        client: Through which client the attacker sends scenes of its own.
-        known: Its scenes, one an image.
-        sent: What crossed of them, through that client.
-        truth: The truth about them.
+        client: The client through which the attacker sends its own scenes.
+        known: The attacker's scenes, one sample per image.
+        sent: The activations of these scenes, as they crossed through that client.
+        truth: The ground truth of these scenes.
         patch_size: Side of a patch in pixels.
-        knows_positions: Whether it knows which of the victim's patches were kept.
+        knows_positions: Whether the attacker knows which of the victim's patches were kept.
     """
 
     visit: Visit
@@ -80,12 +80,12 @@ class Recognition:
     knows_positions: bool
 
     def report(self, seen: Observation, private: Scenes, restored: Tensor) -> list[Result]:
-        """Return figures of recognition, and floors; nothing without a gallery or any face.
+        """Return recognition results and baselines; empty without a gallery or without faces.
 
         Args:
-            seen: What crossed of the private scenes.
-            private: Their truth.
-            restored: What the attack makes of them.
+            seen: The private scenes' activations, as they crossed.
+            private: The private scenes' ground truth.
+            restored: The attack's reconstructions, ``[n, 3, H, W]`` in [0, 1].
         """
         people = Portraits.of(list(self.visit.data.gallery()))
         if not len(people) or not any(self.truth.faces):
@@ -115,7 +115,7 @@ class Recognition:
         return placer.place(seen.transcript.image_rows(self.cut))
 
     def _learned(self, sent: Observation, truth: Scenes) -> Crossed:
-        """Return what the attack learns of scenes of its own, whose places it knows."""
+        """Return the attack's tokens of its own scenes, whose positions it knows."""
         grid = sent.tokens(knows_positions=True)
         return Crossed(self.attack.own(grid, truth.pictures), truth)
 
@@ -133,7 +133,7 @@ class Recognition:
             return self.visit.observe(made, self.cut, draw=1), truth
 
     def _rates(self, auxiliary: Crossed) -> dict[str, float]:
-        """Return how often each matcher, learned on half of the scenes, finds people in the rest."""
+        """Fit each matcher on half of the scenes and return its hit rate on the other half."""
         half = len(self.known) // 2
         first, second = slice(None, half), slice(half, None)
         people = Portraits.within(self.truth[first], TRIAL_PEOPLE)
@@ -152,6 +152,6 @@ class Recognition:
 
 
 def _are_merged(seen: Observation) -> bool:
-    """Return whether some token that crossed is made of several patches, and has no place."""
+    """Return whether a token that crossed merges several patches and so has no position."""
     rows = seen.transcript.image_rows(seen.cut)
     return any(len(row) != len(kept) for row, kept in zip(rows, seen.kept, strict=True))

@@ -1,4 +1,4 @@
-"""What a module, its data and the trainer must offer before anything is attacked."""
+"""Checks of the module, its data and the trainer before an attack."""
 
 from typing import cast
 
@@ -12,10 +12,10 @@ from qpriv.errors import ConfigError
 
 
 def require_victim(module: L.LightningModule) -> Victim:
-    """Return a module as what an attack may know of it.
+    """Return a module as a `Victim`.
 
     Raises:
-        ConfigError: If it lacks what an attack needs, or has it in another form; names what.
+        ConfigError: If a member of `Victim` is missing or has another form; the message names it.
     """
     remedy = "fine-tune with VQAModule, or give your module what `Victim` lists"
     _require(module, Victim, "cannot be attacked", remedy)
@@ -23,10 +23,10 @@ def require_victim(module: L.LightningModule) -> Victim:
 
 
 def require_data(datamodule: object) -> AttackData:
-    """Return a data module as the attackers' data.
+    """Return a data module as `AttackData`.
 
     Raises:
-        ConfigError: If it lacks lists that attacks draw from, or gives them in another form.
+        ConfigError: If a member of `AttackData` is missing or has another form.
     """
     remedy = "use a data module with what `AttackData` lists, or leave the attack callbacks out"
     _require(datamodule, AttackData, "offers attackers too little", remedy)
@@ -34,10 +34,10 @@ def require_data(datamodule: object) -> AttackData:
 
 
 def require_document_victim(module: L.LightningModule) -> DocumentVictim:
-    """Return a module as one that trains a document model.
+    """Return a module as a `DocumentVictim`.
 
     Raises:
-        ConfigError: If it trains none.
+        ConfigError: If the module trains no document model.
     """
     remedy = "use DocumentVQAModule, or leave ExtractionProbe out"
     _require(module, DocumentVictim, "trains no document model", remedy)
@@ -45,10 +45,10 @@ def require_document_victim(module: L.LightningModule) -> DocumentVictim:
 
 
 def require_canaries(datamodule: object) -> ExtractionData:
-    """Return a data module as one whose training set holds canaries.
+    """Return a data module as `ExtractionData`.
 
     Raises:
-        ConfigError: If it has none.
+        ConfigError: If the data module has no canaries.
     """
     remedy = "use FakeDocuments or DocVQACanaries, or leave ExtractionProbe out"
     _require(datamodule, ExtractionData, "has no canaries", remedy)
@@ -66,10 +66,10 @@ def _require(given: object, protocol: type, says: str, remedy: str) -> None:
 
 
 def require_whole(trainer: L.Trainer, module: L.LightningModule) -> None:
-    """Refuse to attack where no process holds a whole model.
+    """Check that every process holds a whole model.
 
     Raises:
-        ConfigError: If the module or the strategy divides the weights among processes.
+        ConfigError: If the module or the strategy shards the weights over processes.
     """
     if getattr(module, "is_sharded", False):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""`SensitivityProbe`: at epoch ends, what pruning leaves of the sensitive part, and what it costs."""
+"""`SensitivityProbe`: measure how much of the sensitive part crosses after pruning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ BATCH = 64
 
 @dataclass
 class _Tally:
-    """Per-sample figures of all batches, ``[n]`` each."""
+    """Per-sample values of all batches, ``[n]`` each."""
 
     ratios: list[Tensor] = field(default_factory=list)
     survivors: list[Tensor] = field(default_factory=list)
@@ -58,18 +58,18 @@ class _Tally:
     )
 
     def crossed(self, decision: PruningDecision, truth: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Add what of the sensitive part of some samples crosses.
+        """Add the shares of the samples' sensitive parts that cross.
 
         Args:
-            decision: What crosses.
-            truth: Of each sample the share of each patch that is sensitive, ``[N]``, and that
-                each of its boxes covers, ``[F, N]``.
+            decision: The pruning decision at the cut.
+            truth: For each sample, the share of each patch that all sensitive boxes cover,
+                ``[N]``, and the share that each box covers, ``[F, N]``; both in [0, 1].
         """
         coverage = torch.stack([whole for whole, _ in truth])
         sensitive = coverage >= SENSITIVE_COVERAGE
         self.survivors.append(surviving_share(sensitive, decision.mask))
         if decision.merged is not None and decision.mixing is None:
-            # of what its tokens are made the policy does not say, nor can anybody else
+            # the policy does not say which patches its merged tokens mix
             missing = torch.full((len(truth),), torch.nan)
             for measure in (self.mass, self.touching, self.area):
                 measure.append(missing)
@@ -84,19 +84,20 @@ class _Tally:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SensitivityProbe(Probe):
-    """Measures the pruning policy on the private scenes; no attacker is trained.
+    """Measures the pruning policy on the private scenes; it trains no attacker.
 
-    ``sensitivity_exclusion_ratio`` (per-sample mean; not applicable where nothing is pruned) and
-    ``sensitivity_exclusion_ratio_pooled``; what SER alone does not tell, namely what of the truly
-    sensitive part crosses: ``sensitive_tokens_kept`` (patches at least half in a sensitive box),
-    ``sensitive_tokens_touching`` (patches that touch one), ``sensitive_area_visible`` (pixels) and
-    ``faces_touched`` (boxes with any pixel in a patch that crossed); ``kept_tokens``;
-    ``activation_bytes_up`` and ``activation_bytes_down``, a sample's activations and gradients in
-    training, as they cross or would.
+    ``sensitivity_exclusion_ratio`` is the per-sample mean (not applicable if nothing is pruned);
+    ``sensitivity_exclusion_ratio_pooled`` pools all samples. SER alone does not show how much of
+    the truly sensitive part crosses. These shares do: ``sensitive_tokens_kept`` (patches at least
+    half inside a sensitive box), ``sensitive_tokens_touching`` (patches that touch a box),
+    ``sensitive_area_visible`` (pixels) and ``faces_touched`` (boxes with at least one pixel in a
+    patch that crossed). ``kept_tokens`` counts visual tokens. ``activation_bytes_up`` and
+    ``activation_bytes_down`` are the bytes of one sample's activations and gradients in training
+    that cross, or would cross.
 
     Args:
-        max_samples: Samples to measure on.
-        max_seconds: Not used: one pass has no budget.
+        max_samples: Largest number of samples to measure; None for all.
+        max_seconds: Not used: a single pass needs no time budget.
         log_private: Write maps of kept tokens into the run folder.
     """
 
@@ -104,11 +105,11 @@ class SensitivityProbe(Probe):
     max_samples: int | None = 500
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
-        """Return the one pass."""
+        """Return one work item: a single pass."""
         return [["pass"]]
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
-        """Decide for every sample, and count what crosses."""
+        """Apply the policy to every sample and measure what crosses."""
         samples = list(visit.data.targets())[: self.max_samples]
         tally, maps = _Tally(), list[Tensor]()
         for part in batches(samples, BATCH):
@@ -142,7 +143,7 @@ class SensitivityProbe(Probe):
         tally.kept.append(inputs.visual_counts(cut).double())
         tally.kept_mean.append(inputs.mean_visual_counts(model.num_layers))
         tally.pooled.update(decision)
-        # each cut is crossed once by the activations, and once by a gradient the other way
+        # activations cross each cut once, and a gradient crosses it once in the other direction
         tally.sizes.append(victim.channel.activation_bytes(model, inputs))
         return mask
 

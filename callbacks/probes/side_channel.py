@@ -1,4 +1,4 @@
-"""`SideChannelProbe`: at epoch ends, what message sizes and kept places tell by themselves."""
+"""`SideChannelProbe`: predict attributes from message sizes and kept positions alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,26 +22,27 @@ from qpriv.split import Channel
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SideChannelProbe(Probe):
-    """Tells question type, answer and face from sizes and kept places, without an activation.
+    """Predicts question type, answer and face from sizes and kept positions, not activations.
 
-    A classifier learns on the attacker's own samples, which go through the victim's own policy,
-    and is scored on private ones. Figures are ``attack/side_channel/<target>_from_<view>_<name>``
-    with targets ``question_type``, ``answer`` and ``sensitive``, the views of
-    `qpriv.attacks.side_channel` and the names of `prediction_report`: accuracy, majority, their
-    paired difference (gain), and balanced accuracy.
+    The attacker sends its own samples through the victim's policy, trains a classifier on them,
+    and is scored on private samples. Metrics are
+    ``attack/side_channel/<target>_from_<view>_<name>`` with the targets ``question_type``,
+    ``answer`` and ``sensitive``, the views of `qpriv.attacks.side_channel` and the names of
+    `prediction_report`: accuracy, majority, their paired difference (gain), and balanced
+    accuracy.
 
     Args:
-        max_samples: Private samples to tell the targets of.
-        auxiliary_samples: Samples the attacker learns on.
-        knows_positions: Whether there is an attacker who knows which patches were kept; without
-            it, an attacker sees them only where positions with gaps crossed.
-        bucket: Messages are filled to a multiple of so many tokens; null as the paradigm fills
-            them, another number asks what that would hide.
-        max_seconds: Not used: classifiers of a few numbers have no budget.
-        log_private: Has no effect: nothing private is shown.
+        max_samples: Largest number of private samples to predict the targets of; None for all.
+        auxiliary_samples: Largest number of samples to train the attacker on; None for all.
+        knows_positions: Whether the attacker knows which patches were kept. If not, it sees them
+            only when positions with gaps cross.
+        bucket: Pad messages to a multiple of this many tokens; null pads as the paradigm does.
+            Another number measures what such padding would hide.
+        max_seconds: Not used: classifiers on a few numbers need no time budget.
+        log_private: Has no effect: the probe writes no private data.
 
     Raises:
-        ConfigError: If a number is out of its range.
+        ConfigError: If a number is out of range.
     """
 
     name: ClassVar[str] = "side_channel"
@@ -58,15 +59,15 @@ class SideChannelProbe(Probe):
         self.at_least(auxiliary_samples=1, bucket=1)
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
-        """Return the one attack: sizes are the same at every cut."""
+        """Return one work item, because sizes are the same at every cut."""
         return [["sizes"]]
 
     def check(self, victim: Victim, data: AttackData) -> None:
-        """Refuse cuts beyond the model's depth, and a run of which nothing is said to cross."""
+        """Raise a `ConfigError` for a cut beyond the model's depth, or if nothing crosses."""
         victim.channel.check(victim.model)
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
-        """Learn on the attacker's samples and tell the targets of the private ones."""
+        """Train on the attacker's samples and predict the targets of the private ones."""
         split = AttackSplit.of(
             visit.data, auxiliary=self.auxiliary_samples, targets=self.max_samples
         )
@@ -110,7 +111,7 @@ class SideChannelProbe(Probe):
 
 
 def _view(name: str) -> View:
-    """Return the view in a figure's name.
+    """Return the view in a metric's name.
 
     >>> _view("answer_from_kept_count_gain")
     'kept_count'

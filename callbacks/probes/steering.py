@@ -1,4 +1,4 @@
-"""`SteeringProbe`: at epoch ends, which question makes the client send most of a face."""
+"""`SteeringProbe`: search for the question that makes the client send most of a face."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,13 +19,12 @@ from qpriv.result import Result
 
 @dataclass(frozen=True)
 class Steered:
-    """What steering has made cross: for whoever reads what is in it.
+    """The result of steering, for attacks that read the patches that crossed.
 
     Args:
-        samples: The private images, one sample each, with its own question.
+        samples: The private images, one sample per image, each with its own question.
         found: The questions that were found on other images.
-        crossed: Which patches of each image have crossed, and under which questions, by what
-            was asked.
+        crossed: For each kind of questions asked, the patches of each image that crossed.
     """
 
     samples: list[VQASample]
@@ -35,26 +34,26 @@ class Steered:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class SteeringProbe(Probe):
-    """Looks for the question under which most of what is sensitive crosses.
+    """Searches for the question under which most of the sensitive part crosses.
 
-    Questions are chosen on auxiliary images, and figures are of private ones:
-    ``attack/steering/<asked>_<figure>``, where ``<asked>`` is the image's ``own`` question, all of
-    its own questions together (``own_union``), the worst ``plain`` question of a library, the
-    ``worst`` string that climbs over words found, or several ``adversarial`` questions together.
-    The figures are those of `SensitivityProbe`.
+    The search chooses questions on auxiliary images; the metrics are measured on private images.
+    They are ``attack/steering/<asked>_<name>`` with the names of `SensitivityProbe`. ``<asked>``
+    is the image's ``own`` question, all of its own questions together (``own_union``), the worst
+    ``plain`` question of a library, the ``worst`` string of a hill climb over words, or several
+    ``adversarial`` questions together.
 
     Args:
-        max_samples: Private images.
-        auxiliary_samples: Images of the attacker's, on which questions are chosen.
-        library: Plain questions, made of the attacker's own questions and words.
-        restarts: Climbs over words.
-        steps: Steps of a climb, at most.
-        edits: Strings that are tried in each step.
-        questions: Adversarial questions that are asked together.
-        log_private: Let the figures name the questions that were found.
+        max_samples: Largest number of private images; None for all.
+        auxiliary_samples: Largest number of the attacker's images to search on; None for all.
+        library: Number of plain questions, built from the attacker's own questions and words.
+        restarts: Number of hill climbs.
+        steps: Largest number of steps per climb.
+        edits: Strings tried in each step.
+        questions: Number of adversarial questions asked together.
+        log_private: Store the found questions in the results.
 
     Raises:
-        ConfigError: If a number is out of its range.
+        ConfigError: If a number is out of range.
     """
 
     name: ClassVar[str] = "steering"
@@ -74,15 +73,15 @@ class SteeringProbe(Probe):
         self.at_least(auxiliary_samples=1, library=LEAST, restarts=4, steps=1, edits=1, questions=1)
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
-        """Return the one search."""
+        """Return one work item: the search."""
         return [["search"]]
 
     def check(self, victim: Victim, data: AttackData) -> None:
-        """Refuse cuts beyond the model's depth."""
+        """Raise a `ConfigError` for a cut beyond the model's depth."""
         victim.channel.check(victim.model)
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
-        """Search for questions, ask them about the private images, and count what crosses."""
+        """Search for questions, ask them about the private images, and measure what crosses."""
         steered = self.steer(visit)
         report = steering_report(visit.victim.model, steered.samples, steered.crossed)
         origin = f"{steered.samples[0].dataset}/{steered.samples[0].split}"
@@ -118,7 +117,7 @@ class SteeringProbe(Probe):
         return Steered(samples, found, crossed)
 
     def _search(self, visit: Visit, auxiliary: Sequence[VQASample]) -> Found:
-        """Return the worst questions for the attacker's images; only those with a box tell."""
+        """Return the worst questions for the attacker's images, preferring images with a box."""
         victim, known = visit.victim, visit.data.auxiliary()
         library = question_library(known, self.library)
         images = [sample for sample in auxiliary if sample.sensitive_boxes] or auxiliary

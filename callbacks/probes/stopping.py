@@ -1,4 +1,4 @@
-"""`stoppable`: SIGTERM stops a running attack, not only the next training step."""
+"""`stoppable`: let SIGTERM stop a running attack at once."""
 
 import signal
 import threading
@@ -12,22 +12,23 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 @contextmanager
 def stoppable(trainer: L.Trainer) -> Iterator[None]:
-    """Let SIGTERM raise in the body, as Ctrl-C does.
+    """Make SIGTERM raise an exception in the body, as Ctrl-C does.
 
-    The trainer only checks for SIGTERM between batches. An attack may run for an hour until then,
-    and schedulers send SIGKILL after a minute. Stopping at once loses nothing: finished items are cached.
+    The trainer only checks for SIGTERM between batches. An attack may run for an hour before the
+    next batch, but schedulers send SIGKILL after a minute. Stopping at once loses nothing,
+    because finished items are cached.
 
     Raises:
-        SIGTERMException: In the body, when the signal comes.
+        SIGTERMException: In the body, when the signal arrives.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals reach the main thread alone
+        yield  # only the main thread may handle signals
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
         launcher = trainer.strategy.launcher
         if launcher is not None:
-            launcher.kill(signal.Signals(number))  # the processes that this one has started
+            launcher.kill(signal.Signals(number))  # stops the processes that this one started
         raise SIGTERMException
 
     before = signal.signal(signal.SIGTERM, stop)

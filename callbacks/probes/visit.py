@@ -22,13 +22,13 @@ class Visit:
         module: The LightningModule; a `Victim`.
         data: The DataModule; an `AttackData`.
         epoch: Epoch that has just ended, from 0; -1 before training.
-        run_folder: Where results and pictures of the run go.
-        folder: Where this probe keeps what it needs again in later epochs.
-        seed: Seed of the item at work; random numbers are already seeded with it.
-        deadline: `time.monotonic` at which the probe's time is up.
-        trained: How often the victim has gone through its training set; None is once an epoch.
-        goes_on: Whether the training goes on afterwards, as far as is known.
-        watch: Takes how many steps of the item at work are done, and how many there are.
+        run_folder: Folder for the run's results and pictures.
+        folder: Folder for the state that this probe needs again in later epochs.
+        seed: Seed of the current item; random numbers are already seeded with it.
+        deadline: `time.monotonic` at which the probe's time budget is over.
+        trained: The victim's passes through its training set; None is one per epoch.
+        goes_on: Whether the training is expected to continue afterwards.
+        watch: Called with the number of finished steps of the current item and the total.
     """
 
     module: L.LightningModule
@@ -44,22 +44,22 @@ class Visit:
 
     @property
     def passes(self) -> float:
-        """Return how often the victim has gone through its training set, whole or not."""
+        """Return the victim's passes through its training set; may be fractional."""
         return float(self.epoch + 1) if self.trained is None else self.trained
 
     @property
     def victim(self) -> Victim:
-        """Return the module by what an attack may know of it."""
-        return cast(Victim, self.module)  # `Probe.require` has seen to it
+        """Return the module as a `Victim`, which is all that an attack may know of it."""
+        return cast(Victim, self.module)  # `Probe.require` has checked this
 
     def observe(self, samples: Sequence[VQASample], cut: int, *, draw: int = 0) -> Observation:
-        """Return what the receiver at a cut of the victim reads of some samples.
+        """Return what the receiver at a cut sees when the victim's model processes samples.
 
         Args:
-            samples: The samples; of the victim's model as it is, with the adapter that is active.
-            cut: The cut.
-            draw: Which random numbers a defence draws: other ones for what the attacker makes
-                itself than for what it watches.
+            samples: The samples; the model uses its current weights and its active adapter.
+            cut: The decoder layer before which activations cross.
+            draw: Number of the defence's random draw. Activations that the attacker produces
+                itself need another draw than those it observes.
         """
         victim, key = self.victim, RandomKey(self.seed, draw)
         return observe(
@@ -73,11 +73,11 @@ class Visit:
         )
 
     def path(self, name: str) -> Path:
-        """Return where a file of this epoch is kept."""
+        """Return the path of a file of this epoch."""
         return self.folder / f"epoch={self.epoch}" / name
 
     def earlier(self, name: str) -> Path | None:
-        """Return the file of that name from the latest earlier epoch, or None."""
+        """Return the path of a file from the latest earlier epoch that has it, or None."""
         epochs = range(self.epoch - 1, -2, -1)
         found = (self.folder / f"epoch={epoch}" / name for epoch in epochs)
         return next((path for path in found if path.exists()), None)

@@ -1,4 +1,4 @@
-"""Work items of a probe: shared over the ranks, isolated from the victim, kept from being redone."""
+"""Work items of a probe: shared over the ranks, isolated from the victim, and cached."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from qpriv.result import Result, stamp
 
 
 class Worker(Protocol):
-    """A probe, as far as its work items are concerned; see `Probe` for what each part means."""
+    """The parts of a probe that its work items need; see `Probe` for their meaning."""
 
     seed: int
     max_seconds: float
@@ -32,17 +32,17 @@ class Worker(Protocol):
 
     @property
     def metric_prefix(self) -> str:
-        """Return what the names of its figures begin with, after ``attack/``."""
+        """Return the prefix of the probe's metric names, after ``attack/``."""
         ...
 
     @property
     def setting(self) -> dict[str, Scalar]:
-        """Return what tells this attack from others of its name."""
+        """Return the settings that distinguish attacks of one name."""
         ...
 
     @property
     def reads_channel(self) -> bool:
-        """Return whether its figures rest on what crosses between the parties."""
+        """Return whether the results depend on what crosses between the parties."""
         ...
 
     def plan(self, visit: Visit) -> Sequence[Sequence[str]]:
@@ -50,18 +50,18 @@ class Worker(Protocol):
         ...
 
     def measure(self, item: str, visit: Visit) -> list[Result]:
-        """Carry out one item on the frozen victim."""
+        """Run one work item on the frozen victim."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one work item; travels between ranks.
+    """The outcome of one work item, as ranks exchange it.
 
     Args:
         item: Name of the item.
-        results: Its figures; empty where it failed, or prepares others.
-        error: Why it failed; empty where it did not.
+        results: Results of the item; empty if it failed or only prepared other items.
+        error: Reason of the failure; empty if the item succeeded.
     """
 
     item: str
@@ -70,14 +70,14 @@ class Outcome:
 
 
 def carry_out(probe: Worker, visit: Visit, cache: ProbeCache) -> list[Outcome]:
-    """Return what became of the items of all stages; no stage begins after one that failed.
+    """Run the items of all stages and return their outcomes; stop after a stage that failed.
 
-    Every rank must call it. Each works on its share, and gets the outcomes of all.
+    Every rank must call it. Each rank works on its share and gets the outcomes of all.
 
     Args:
         probe: The probe.
         visit: The state of the victim.
-        cache: Keeps what is done, so that a killed run measures only what is missing.
+        cache: Stores finished items, so that a resumed run measures only what is missing.
     """
     outcomes: list[Outcome] = []
     seed_parts = (describe(visit.module)["seed"], probe.seed, probe.name, visit.epoch)
@@ -98,12 +98,12 @@ def carry_out(probe: Worker, visit: Visit, cache: ProbeCache) -> list[Outcome]:
 
 
 def figures_of(probe: Worker, outcomes: Sequence[Outcome], visit: Visit) -> list[Result]:
-    """Return the results of items, failures included, with what tells whose and where they are.
+    """Return the results of all items, with failures, and add the probe's and victim's settings.
 
     Args:
-        probe: The probe; its setting and class stand in each result.
-        outcomes: What became of its items.
-        visit: The state of the victim, whose seed, policy and channel stand there, too.
+        probe: The probe; each result gets its setting and class.
+        outcomes: Outcomes of its items.
+        visit: The state of the victim; each result gets its seed, policy and channel.
     """
     results = [result for outcome in outcomes for result in outcome.results]
     results += [_failure(probe, outcome) for outcome in outcomes if outcome.error]
@@ -118,7 +118,7 @@ def figures_of(probe: Worker, outcomes: Sequence[Outcome], visit: Visit) -> list
 
 
 def _failure(probe: Worker, outcome: Outcome) -> Result:
-    """Return the result that tells of an item that failed."""
+    """Return a result with status ``failed`` for a failed item."""
     return Result(
         name=f"attack/{probe.metric_prefix}",
         value=None,
@@ -146,14 +146,14 @@ def _attempted(probe: Worker, item: str, visit: Visit, cache: ProbeCache) -> Out
         with isolated(visit.module, seed=seed, audit=probe.audit_isolation, name=probe.name):
             results = probe.measure(item, replace(visit, seed=seed))
             results = [_in_time(result, visit, probe.max_seconds) for result in results]
-    except Exception as error:  # every failure of an attack must leave the training standing
+    except Exception as error:  # no failure of an attack may end the training
         return Outcome(item, error=f"{type(error).__name__}: {error}")
     cache.write(item, results)
     return Outcome(item, tuple(results))
 
 
 def _in_time(result: Result, visit: Visit, budget: float) -> Result:
-    """Return a result; its note says so where it took longer than the budget in seconds."""
+    """Return a result; its note says if it took longer than the budget in seconds."""
     if time.monotonic() <= visit.deadline or result.value is None:
         return result
     over = f"over its budget of {budget:g} s"
@@ -161,12 +161,12 @@ def _in_time(result: Result, visit: Visit, budget: float) -> Result:
 
 
 def _once_each(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the outcomes; one that gives a second value to a figure is a failure."""
+    """Return the outcomes; turn one that gives a second value to a figure into a failure."""
     kept: list[Outcome] = []
     for outcome in outcomes:
         held = [(each.item, result) for each in (*kept, outcome) for result in each.results]
         try:
-            # names of metrics have no data set: a probe of several says so in the setting
+            # metric names do not contain the data set, so compare results without it
             plain = [replace(result, dataset="") for _, result in held]
             distinct(plain, lambda number: held[number][0])
         except DataError as error:

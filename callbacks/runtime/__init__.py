@@ -1,1 +1,1 @@
-"""What every run has beside its probes: checkpoints, exports, the live report."""
+"""Callbacks of every run besides its probes: checkpoints, exports, the live report."""

@@ -1,4 +1,4 @@
-"""`AtomicCheckpointIO`: a checkpoint is whole or absent, and the one before it is kept."""
+"""`AtomicCheckpointIO`: write checkpoints atomically, and keep the previous one."""
 
 import logging
 import os
@@ -17,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Write beside the target, force to the disk, replace, and keep the previous file.
+    """Writes to a file beside the target, syncs it, replaces the target, and keeps the old file.
 
-    The stock plugin stages in the temporary folder: where that is another file system, a kill
-    leaves half a checkpoint under the final name. Checkpoints hold plain values only and load
-    with ``weights_only=True``; none is ever fetched from an address.
+    Lightning's plugin writes to the temporary folder first. If that folder is on another file
+    system, a kill can leave half a checkpoint under the final name. Our checkpoints hold plain
+    values only and load with ``weights_only=True``; they are never downloaded.
     """
 
     def save_checkpoint(
@@ -30,17 +30,17 @@ class AtomicCheckpointIO(CheckpointIO):
         """Write a checkpoint.
 
         Raises:
-            CheckpointError: If the disk does not take it; what was there before is untouched.
+            CheckpointError: If the write fails; the previous file is then untouched.
         """
         target = Path(path)
         try:
             for stale in target.parent.glob(f"{target.name}.*.part"):
-                stale.unlink()  # of a process that was killed while it wrote
+                stale.unlink()  # left by a process that was killed while it wrote
             with atomic_open(target) as file:
                 torch.save(checkpoint, file)
                 _keep_previous(target)
             _sync_folder(target.parent)
-        # torch reports a full disk as RuntimeError from its own writer
+        # torch's own writer reports a full disk as RuntimeError
         except (OSError, RuntimeError) as error:
             raise CheckpointError(
                 f"cannot write the checkpoint: {error}",
@@ -54,10 +54,15 @@ class AtomicCheckpointIO(CheckpointIO):
         map_location: MapLocation = None,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        """Read a checkpoint, or the one before it if this one is broken.
+        """Read a checkpoint, or the previous one if this one is broken.
+
+        Args:
+            path: File of the checkpoint.
+            map_location: As in `torch.load`.
+            weights_only: Ignored; the value is always True.
 
         Raises:
-            CheckpointError: If neither can be read, or the path is an address.
+            CheckpointError: If neither can be read, or the path is a URL.
         """
         if "://" in str(path):
             raise CheckpointError(
@@ -74,13 +79,13 @@ class AtomicCheckpointIO(CheckpointIO):
             return _load(previous, map_location)
 
     def remove_checkpoint(self, path: str | Path) -> None:
-        """Remove a checkpoint and the one kept beside it."""
+        """Remove a checkpoint and the previous one that is kept beside it."""
         Path(path).unlink(missing_ok=True)
         previous_of(Path(path)).unlink(missing_ok=True)
 
 
 def previous_of(path: Path) -> Path:
-    """Return where the file that a checkpoint replaced is kept.
+    """Return the path of the previous file, which the checkpoint replaced.
 
     >>> previous_of(Path("run/last.ckpt")).as_posix()
     'run/last.previous.ckpt'
@@ -102,7 +107,7 @@ def _load(path: Path, map_location: MapLocation) -> dict[str, Any]:
 
 
 def _keep_previous(target: Path) -> None:
-    """Give the present file a second name, so that there is a whole checkpoint at any moment."""
+    """Hard-link the current file under the previous name, so that a whole one always exists."""
     if target.is_file():
         previous = previous_of(target)
         previous.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""`Export`: what was trained lies ready for use at every new best epoch, not only at the end."""
+"""`Export`: export the trained weights at every new best epoch, not only at the end."""
 
 import shutil
 from pathlib import Path
@@ -13,30 +13,30 @@ from qpriv.errors import CheckpointError
 
 @runtime_checkable
 class Exportable(Protocol):
-    """A module that can write what it trained."""
+    """A module that can export its trained weights."""
 
     def export(self, folder: Path) -> None:
-        """Write it under ``folder``."""
+        """Write the trained weights under ``folder``."""
         ...
 
 
 @runtime_checkable
 class Explained(Protocol):
-    """A module that says how to use what it wrote."""
+    """A module that explains how to load its export."""
 
     def how_to_load(self, folder: Path) -> str:
-        """Return what a person does with what lies there."""
+        """Return instructions for loading the export in ``folder``."""
         ...
 
 
 class Export(L.Callback):
-    """Calls the module's ``export`` whenever the checkpoint callback has found a better epoch.
+    """Calls the module's ``export`` whenever the checkpoint callback finds a better epoch.
 
-    Where nothing is monitored, the export is of the last step. A folder appears whole or not at
-    all, and replaces the one before.
+    If no metric is monitored, it exports the last step. The export is written to a draft folder
+    first, and then replaces the previous one.
 
     Args:
-        folder: Where to; the run folder where None.
+        folder: Target folder; None is the run folder.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -44,28 +44,28 @@ class Export(L.Callback):
         self._best: float | None = None
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Export the epoch that has just been found the best; its weights are still there."""
+        """Export the previous epoch if it is the best so far; its weights are still loaded."""
         self._export_if_better(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Export the last epoch if it is the best, or if nothing was; say how to load it.
+        """Export the last epoch if it is the best or nothing was exported; print how to load it.
 
-        Not when the training ends: a run that is killed between its last checkpoint and its
-        export has nothing left to train when it goes on, and no training that could end.
+        This does not happen in ``on_train_end``: a run killed between its last checkpoint and its
+        export has nothing left to train when it resumes, so that hook is not called.
         """
         self._export_if_better(trainer, pl_module)
         if self._best is None:
             self._export(trainer, pl_module)
-        # by the process that has trained: ddp_spawn's own has no model
+        # only in the process that trained: the main process of ddp_spawn has no trained model
         if trainer.is_global_zero and isinstance(pl_module, Explained):
             print(pl_module.how_to_load(self._target(trainer)))
 
     def state_dict(self) -> dict[str, float | None]:
-        """Return the score of what was exported."""
+        """Return the score of the last export."""
         return {"best": self._best}
 
     def load_state_dict(self, state_dict: dict[str, float | None]) -> None:
-        """Take over the score of the run that is continued."""
+        """Restore the score of the resumed run."""
         self._best = state_dict["best"]
 
     def _export_if_better(self, trainer: L.Trainer, module: L.LightningModule) -> None:
@@ -89,7 +89,7 @@ class Export(L.Callback):
                 shutil.rmtree(target / made.name, ignore_errors=True)
                 made.replace(target / made.name)
             draft.rmdir()
-        # safetensors reports a full disk in its own way
+        # safetensors reports a full disk by its own exception
         except (OSError, SafetensorError) as error:
             raise CheckpointError(
                 f"cannot write what was trained: {error}",

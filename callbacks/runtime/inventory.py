@@ -1,4 +1,4 @@
-"""`Inventory`: tells at the start of a fit what is trained, before any of it is."""
+"""`Inventory`: log the trained and frozen parameters before a fit starts."""
 
 import logging
 
@@ -13,6 +13,6 @@ class Inventory(L.Callback):
     """Logs the trained and frozen parameters of every part of the module."""
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Log the table; weights are loaded and adapters added by now."""
+        """Log the table, once weights are loaded and adapters added."""
         if trainer.is_global_zero:
             logger.info("%s", inventory(pl_module))

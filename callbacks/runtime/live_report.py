@@ -1,4 +1,4 @@
-"""`LiveReport`: the page of a run, rewritten while the run goes on."""
+"""`LiveReport`: rewrite a run's report page during the run."""
 
 import time
 from pathlib import Path
@@ -9,18 +9,18 @@ from lightning.pytorch.utilities import rank_zero_warn
 from callbacks.endings import is_over
 
 SHARE = 0.1
-"""Largest share of a run's computing time that its page may take."""
+"""Largest share of a run's CPU time that writing its page may take."""
 
 
 class LiveReport(L.Callback):
-    """Rewrites ``report.html`` in the run folder at epoch ends and when training is over.
+    """Rewrites ``report.html`` in the run folder at epoch ends and after the fit.
 
-    The page is left out where making it would take more than a tenth of the time since the last
-    one: `write_report` makes it of short runs.
+    It skips the page if writing it would take more than a tenth of the CPU time since the last
+    one. For short runs, `write_report` writes the page.
 
     Args:
         folder: The run folder.
-        cost: Seconds of computing time that the first page is expected to take.
+        cost: Expected CPU time of the first page in seconds.
     """
 
     def __init__(self, folder: Path, cost: float = 2.0) -> None:
@@ -29,14 +29,14 @@ class LiveReport(L.Callback):
         self._unfinished = False
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Show what was measured so far."""
+        """Write a page with the results so far."""
         done, planned = trainer.current_epoch + 1, trainer.max_epochs or -1
         of_all = f" of {planned}" if planned > 0 else ""
         if not is_over(trainer):
             self._write(trainer, f"training goes on after epoch {done}{of_all}: reload for more")
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Show all of it; a page that says that training goes on does not stay."""
+        """Write the final page, in place of one that says that the training continues."""
         self._write(trainer, "")
 
     def _write(self, trainer: L.Trainer, note: str) -> None:
@@ -44,12 +44,12 @@ class LiveReport(L.Callback):
         dear = self._cost > SHARE * (started - self._written)
         if not trainer.is_global_zero or (dear and (note or not self._unfinished)):
             return
-        from qpriv.reporting import write_page  # costs the start of every run a second
+        from qpriv.reporting import write_page  # importing it takes about a second
 
         try:
             write_page(self.folder, note)
             self._unfinished = bool(note)
-        except Exception as error:  # a page must not end the training it tells about
+        except Exception as error:  # a failed report must not end the training
             rank_zero_warn(f"no report for now: {type(error).__name__}: {error}")
         self._written = time.process_time()
         self._cost = self._written - started

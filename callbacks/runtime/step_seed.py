@@ -1,4 +1,4 @@
-"""`StepSeed`: the random numbers of a training step depend on (seed, epoch, batch, rank) alone."""
+"""`StepSeed`: random numbers of a training step depend only on (seed, epoch, batch, rank)."""
 
 import os
 
@@ -8,13 +8,13 @@ from qpriv.paradigms.seeding import seed_step
 
 
 class StepSeed(L.Callback):
-    """Seed python, numpy and torch at the start of every training batch.
+    """Seeds Python, NumPy and torch at the start of every training batch.
 
-    A resumed run then draws what the uninterrupted one would have drawn, and no other callback,
-    however careless, can change the training through the random numbers.
+    A resumed run then draws the same random numbers as an uninterrupted one, and no other
+    callback can change the training by drawing random numbers.
 
     Args:
-        seed: Seed of the run; None is what ``seed_everything`` was given, or 0.
+        seed: Seed of the run; None is the seed of ``seed_everything``, or 0.
     """
 
     def __init__(self, seed: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""`TimedCheckpoint`: within a long epoch, a kill costs minutes and not the epoch."""
+"""`TimedCheckpoint`: save during long epochs, so that a kill loses only minutes."""
 
 import time
 from pathlib import Path
@@ -10,17 +10,17 @@ from qpriv.datasets.sampler import ResumableLoader
 
 
 class TimedCheckpoint(L.Callback):
-    """Saves ``last.ckpt`` after so many minutes of an epoch, between two batches.
+    """Saves ``last.ckpt`` every few minutes within an epoch, between two batches.
 
-    `ResumableLoader` and `StepSeed` let a run go on from there as if it had never stopped; with a
-    loader that does not know its position nothing is saved. It is saved when the next batch is
-    about to begin: when a batch ends, its figures are not logged yet. Gradients are in no
-    checkpoint, so that nothing is saved between batches that are accumulated to one step. Where an
-    epoch ends, checkpoints are saved anyway.
+    `ResumableLoader` and `StepSeed` let a run resume from there as if it had never stopped. With
+    another loader, which does not know its position, nothing is saved. The save happens before
+    the next batch starts, because at the end of a batch its metrics are not logged yet. Nothing is
+    saved between accumulated batches, because checkpoints do not hold gradients. Other callbacks
+    save at epoch ends.
 
     Args:
         path: The run's ``last.ckpt``.
-        minutes: Time between two saves.
+        minutes: Minutes between two saves.
     """
 
     def __init__(self, path: Path, minutes: float) -> None:
@@ -29,13 +29,13 @@ class TimedCheckpoint(L.Callback):
         self._saving = False
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Start the clock: the epoch before has been saved."""
+        """Restart the clock, because the previous epoch has been saved."""
         self._saved = time.monotonic()
 
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: object, batch_idx: int
     ) -> None:
-        """Save if it is time; the first process's clock is everyone's."""
+        """Save if it is time; all processes follow the first one's clock."""
         loader = trainer.train_dataloader
         if batch_idx == 0 or not isinstance(loader, ResumableLoader):
             return

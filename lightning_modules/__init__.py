@@ -1,4 +1,4 @@
-"""LightningModules: thin shells over qpriv that train, evaluate and export."""
+"""LightningModules: thin wrappers around qpriv that train, evaluate and export."""
 
 from .base import TrainedOnly
 from .document_vqa import DocumentVQAModule

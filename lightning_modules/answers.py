@@ -1,4 +1,4 @@
-"""`Answered`: what became of one question in an evaluation, and the figures made of many."""
+"""`Answered`: the outcome of one evaluated question, and the metrics over many."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from qpriv.result import Result
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """One answered question, as it travels between processes and into ``predictions.jsonl``.
+    """One answered question, as processes exchange it and ``predictions.jsonl`` stores it.
 
     Args:
         key: ``dataset/split/qid``.
@@ -27,12 +27,12 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
         answer_type: ``OPEN`` or ``CLOSED``.
         prediction: The answer.
         score: Its score in [0, 1]; None without a gold answer.
-        loss: Mean cross-entropy of the gold answer's tokens in nats; None without one.
+        loss: Mean cross-entropy of the gold answer's tokens in nats; None without a gold answer.
         kept: Visual tokens that cross at the first cut.
-        kept_mean: Visual tokens that a decoder layer computes on, mean over layers.
-        tokens: Those of ``kept`` and the tokens of prompt and gold answer.
-        tokens_behind: As many at each later cut.
-        client: The client that answered.
+        kept_mean: Visual tokens that a decoder layer processes, averaged over the layers.
+        tokens: All tokens that cross at the first cut: visual, prompt and gold answer.
+        tokens_behind: All tokens that cross at each later cut.
+        client: Index of the client that answered.
     """
 
     key: str
@@ -62,15 +62,15 @@ def answer_batch(
     max_new_tokens: int,
     client: int = 0,
 ) -> list[Answered]:
-    """Return what a model says to a batch; scores and losses are there where gold answers are.
+    """Answer a batch; samples with a gold answer also get a score and a loss.
 
     Args:
         model: The model.
-        inputs: The batch, prepared.
-        cuts: Where tokens cross, or would.
-        rule: How an answer is scored.
-        max_new_tokens: Longest answer.
-        client: The client that answers.
+        inputs: The prepared batch.
+        cuts: Decoder layers before which tokens cross, or would cross.
+        rule: Rule that scores an answer.
+        max_new_tokens: Longest answer in tokens.
+        client: Index of the client that answers.
     """
     said = model.answer(inputs, max_new_tokens=max_new_tokens)
     scores = model.answer_log_probs(inputs)
@@ -104,28 +104,29 @@ def answer_batch(
 
 
 def distinct(rows: Iterable[Answered]) -> list[Answered]:
-    """Return the rows in the order of their keys, each key once.
+    """Return the rows sorted by key, each key once.
 
-    Processes hand in their rows in any order; figures must not depend on how many there were.
+    Metrics then do not depend on the number of processes, which deliver rows in any order.
     """
     return [row for _, row in sorted({row.key: row for row in rows}.items())]
 
 
 def figures(rows: Sequence[Answered], stage: str, rule: AnswerRule, prompt: str) -> list[Result]:
-    """Return accuracy in total, by kind of answer and of question, kept tokens and loss.
+    """Return accuracy (total, per answer type, question type and client), kept tokens and loss.
 
-    ``kept_tokens`` is what crosses at the first cut, on which privacy and bytes depend;
-    ``kept_tokens_mean`` is the mean over layers, on which computing time depends.
-    Where normalisation leaves nothing of some predictions, their share and number come, too.
+    ``kept_tokens`` counts visual tokens at the first cut, which determine privacy and bytes.
+    ``kept_tokens_mean`` is the mean over layers, which determines computing time. If
+    normalisation empties some predictions, their share is a result too.
 
-    ``accuracy`` and ``accuracy_<rule>`` are one figure: the first to compare policies by, the
-    second to compare with papers by, which two rules never do. Each carries the prompt.
+    ``accuracy`` and ``accuracy_<rule>`` have the same value. The first name serves to compare
+    policies; the second serves to compare with papers, because accuracies under different rules
+    are not comparable. Both results store the prompt.
 
     Args:
         rows: The answered questions.
         stage: ``val`` or ``test``.
-        rule: How the answers were judged.
-        prompt: Template they were asked with.
+        rule: Rule that scored the answers.
+        prompt: Prompt template of the questions.
     """
     scored = [row for row in rows if row.score is not None]
     parts = {ACCURACY.name: scored, f"accuracy_{rule}": scored}
@@ -159,7 +160,7 @@ def figures(rows: Sequence[Answered], stage: str, rule: AnswerRule, prompt: str)
 
 
 def write_predictions(path: Path, rows: Sequence[Answered]) -> None:
-    """Write a line a question: its key, the answer, and what is known of it."""
+    """Write one JSON line per answered question."""
     lines = [msgspec.json.encode(row) for row in rows]
     path.write_bytes(b"\n".join(lines) + b"\n")
 

@@ -1,4 +1,4 @@
-"""What a backbone's ``config.json`` tells: settings are checked against it before weights load."""
+"""Checks of settings against a backbone's ``config.json``, before its weights load."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from qpriv.split import Channel
 
 @dataclass(frozen=True)
 class BackboneDims:
-    """Sizes of a LLaVA.
+    """Sizes of a LLaVA backbone.
 
     Args:
         layers: Decoder layers.
@@ -30,10 +30,10 @@ class BackboneDims:
 
 
 def read_shape(backbone: str) -> BackboneDims:
-    """Return the sizes of a backbone, from its configuration alone.
+    """Return the sizes of a backbone, read from its configuration alone.
 
     Raises:
-        ModelError: If there is no such backbone, or it is no LLaVA.
+        ModelError: If there is no such backbone, or it is not a LLaVA.
     """
     name = resolve_backbone(backbone).llava
     if Path(name).is_absolute():
@@ -44,10 +44,10 @@ def read_shape(backbone: str) -> BackboneDims:
 
 
 def check_cuts(cuts: tuple[int, ...] | None, shape: BackboneDims) -> tuple[int, ...]:
-    """Return the cuts, in the middle of the decoder if there are none.
+    """Return the cuts; without any, one in the middle of the decoder.
 
     Raises:
-        ConfigError: If a cut is not inside the decoder, or they do not ascend.
+        ConfigError: If a cut is outside the decoder, or the cuts do not ascend.
 
     >>> check_cuts(None, BackboneDims(layers=8, patches=64))
     (4,)
@@ -69,10 +69,15 @@ def check_cuts(cuts: tuple[int, ...] | None, shape: BackboneDims) -> tuple[int, 
 def choose_cuts(
     paradigm: Paradigm, cuts: tuple[int, ...] | None, shape: BackboneDims
 ) -> tuple[int, ...]:
-    """Return the paradigm's cuts, or where it has none, those given.
+    """Return the paradigm's cuts, or the given ones if the paradigm has none.
+
+    Args:
+        paradigm: The paradigm, which may place its own cuts.
+        cuts: The cuts that a user gave; None for the default.
+        shape: Sizes of the backbone.
 
     Raises:
-        ConfigError: If a cut is not inside the decoder, or the two disagree.
+        ConfigError: If a cut is outside the decoder, or the given cuts contradict the paradigm's.
     """
     placed = paradigm.place(shape.layers)
     if placed and cuts not in (None, placed):
@@ -85,17 +90,17 @@ def choose_cuts(
 
 
 def check_policy(policy: PruningPolicy, shape: BackboneDims) -> None:
-    """Check a policy against the number of patches and of layers.
+    """Check a policy against the numbers of patches and layers.
 
     Raises:
-        ConfigError: If its floor or budget does not fit the patches, or a stage the layers.
+        ConfigError: If its floor or budget exceeds the patches, or a stage exceeds the layers.
     """
     policy.check_patches(shape.patches)
     policy.check_depth(shape.layers)
 
 
 def check_encoders(policy: PruningPolicy, names: Backbone, shape: BackboneDims) -> None:
-    """Check a policy against the encoders of a backbone, whose files alone are read.
+    """Check a policy against the files of a backbone's encoders.
 
     Raises:
         ModelError: If a predictor was trained on another backbone.
@@ -106,10 +111,10 @@ def check_encoders(policy: PruningPolicy, names: Backbone, shape: BackboneDims) 
 
 
 def check_split(policy: PruningPolicy, channel: Channel, dtype: torch.dtype) -> None:
-    """Check a policy against the parties among whom the decoder is divided.
+    """Check that the parties of a split decoder can carry out a policy.
 
     Raises:
-        ConfigError: If they cannot decide as it asks.
+        ConfigError: If they cannot.
     """
     if channel.hypothetical or not channel.layers:
         return
@@ -118,11 +123,11 @@ def check_split(policy: PruningPolicy, channel: Channel, dtype: torch.dtype) -> 
 
 
 def check_needs(policy: PruningPolicy, backbone: str, text_encoder: str | None) -> None:
-    """Check that a backbone's encoders can give what a policy asks for.
+    """Check that a backbone's encoders provide the features that a policy needs.
 
     Raises:
-        ConfigError: If it asks for something no encoder gives.
-        ModelError: If it asks for CLIP embeddings of a CLIP without projections.
+        ConfigError: If no encoder provides a feature.
+        ModelError: If the policy needs CLIP embeddings, and the CLIP has no projections.
     """
     if unknown := sorted(policy.needs - frozenset(FEATURES)):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""`TrainedOnly`: what every module of the suite shares, around whatever it trains."""
+"""`TrainedOnly`: the base class of all modules of the suite."""
 
 import os
 from abc import abstractmethod
@@ -28,30 +28,30 @@ Row = TypeVar("Row")
 
 
 class TrainedOnly(L.LightningModule):
-    """A module whose checkpoints hold the trained weights, and nothing that was merely loaded.
+    """A module whose checkpoints hold only the trained weights, not the frozen ones.
 
-    Weights are loaded in ``configure_model``, after the data was read, so that a missing folder
-    or an empty split is reported before a large model is.
+    It loads weights in ``configure_model``, after the data is read. A missing folder or an empty
+    split is therefore reported before a large model loads.
     """
 
     monitor: ClassVar[str] = "val/loss"
-    """The metric whose best epoch is kept."""
+    """The metric that selects the best epoch."""
 
     monitor_mode: ClassVar[Literal["min", "max"]] = "min"
-    """Whether less or more of it is better."""
+    """Whether a smaller or a larger value is better."""
 
     def __init__(self, seed: int | None = None) -> None:
         super().__init__()
-        # the frozen weights are in no checkpoint; `on_load_checkpoint` checks the keys instead
+        # checkpoints lack the frozen weights; `on_load_checkpoint` checks the keys instead
         self.strict_loading = False
         self._seed = seed
         self._weights_epoch = -1
 
     def configure_callbacks(self) -> list[L.Callback]:
-        """Refuse settings of the trainer that cannot work here; the first hook that a trainer calls.
+        """Check the trainer's settings; this is the first hook that a trainer calls.
 
         Raises:
-            ConfigError: If it has one.
+            ConfigError: If a setting cannot work with this module.
         """
         refuse(self.trainer, self)
         if getattr(self.trainer, "fast_dev_run", False):
@@ -59,40 +59,40 @@ class TrainedOnly(L.LightningModule):
         return []
 
     def setup(self, stage: str) -> None:
-        """Refuse a precision the module cannot work in, before weights load.
+        """Check the trainer's precision before weights load.
 
         Raises:
-            ConfigError: If the trainer has such a precision.
+            ConfigError: If the module cannot work in this precision.
         """
         check_precision(self.trainer)
 
     @abstractmethod
     def frozen_identity(self) -> Mapping[str, str]:
-        """Return what the trained weights only make sense with, such as the backbone's digest."""
+        """Return digests of the frozen parts that the trained weights belong to, by name."""
 
     @abstractmethod
     def export(self, folder: Path) -> None:
-        """Write what was trained so that it can be used without a trainer."""
+        """Write the trained weights in a form that needs no trainer."""
 
     def how_to_load(self, folder: Path) -> str:
-        """Return what a person does with what `export` wrote into a folder."""
+        """Return instructions for loading what `export` wrote into a folder."""
         return f"exported to {folder}"
 
     @property
     def seed(self) -> int:
-        """Return the seed of the run: ``seed``, or what `seed_everything` was given, or 0."""
+        """Return the seed of the run: ``seed``, or that of `seed_everything`, or 0."""
         given = self._seed
         return given if given is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
 
     @property
     def epoch(self) -> int:
-        """Return the epoch that figures belong to: the one at work, or that of a loaded checkpoint."""
+        """Return the epoch of the metrics: the current one in a fit, else the checkpoint's."""
         fits = self.trainer.state.fn == "fit"
         return self.trainer.current_epoch if fits else self._weights_epoch
 
     @property
     def run_folder(self) -> Path:
-        """Return where this run writes."""
+        """Return the folder that this run writes to."""
         return Path(self.trainer.default_root_dir)
 
     def trained(self) -> dict[str, nn.Parameter]:
@@ -100,11 +100,11 @@ class TrainedOnly(L.LightningModule):
         return {name: value for name, value in self.named_parameters() if value.requires_grad}
 
     def on_train_epoch_end(self) -> None:
-        """Note which epoch the weights are of, for a test after the fit."""
+        """Record the epoch of the weights, for a test after the fit."""
         self._weights_epoch = self.trainer.current_epoch
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the trained weights, and name what they belong to."""
+        """Save the trained weights only, with the identity of the frozen parts."""
         names = self.trained()
         checkpoint["state_dict"] = {
             name: value for name, value in checkpoint["state_dict"].items() if name in names
@@ -112,10 +112,10 @@ class TrainedOnly(L.LightningModule):
         checkpoint[_IDENTITY] = dict(self.frozen_identity())
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint that belongs to something else.
+        """Check that a checkpoint belongs to this module.
 
         Raises:
-            CheckpointError: If the base model, or any name or shape, differs.
+            CheckpointError: If the base model, or the name or shape of a weight, differs.
         """
         stored, own = checkpoint.get(_IDENTITY, {}), self.frozen_identity()
         for key, value in own.items():
@@ -130,14 +130,19 @@ class TrainedOnly(L.LightningModule):
 
     @property
     def planned_steps(self) -> float:
-        """Return how many steps this fit is planned to take, ``inf`` where it has no planned end."""
+        """Return the planned optimiser steps of this fit; ``inf`` without a planned end."""
         steps = self.trainer.estimated_stepping_batches
-        return float("inf") if steps == -1 else steps  # of a loader without a length
+        return float("inf") if steps == -1 else steps  # a loader without a length
 
     def scheduled(
         self, schedule: Schedule, warmup: float, optimizer: torch.optim.Optimizer
     ) -> OptimizerLRSchedulerConfig:
         """Return an optimiser with its schedule over all steps of this fit.
+
+        Args:
+            schedule: How the learning rate falls after the warm-up.
+            warmup: Share of all steps in which the learning rate rises, in [0, 1].
+            optimizer: The optimiser, with the peak learning rate.
 
         Raises:
             ConfigError: If the schedule or its warm-up needs an end and the fit has none.
@@ -158,10 +163,10 @@ class TrainedOnly(L.LightningModule):
 
 
 def check_names(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """Check that a state fits a module exactly: a partial load trains on, silently wrong.
+    """Check that a state fits a module exactly, because a partial load would go unnoticed.
 
     Raises:
-        CheckpointError: If a name is missing, unknown, or of another shape.
+        CheckpointError: If a name is missing or unknown, or a shape differs.
     """
     problems = {
         "misses": sorted(own.keys() - given.keys()),
@@ -178,7 +183,7 @@ def check_names(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
 
 
 def gather(rows: list[Row]) -> list[Row]:
-    """Return the rows of every process, on every process."""
+    """Return the rows of all processes on every process."""
     if world() == 1:
         return rows
     shares: list[list[Row]] = [[] for _ in range(world())]
@@ -187,9 +192,9 @@ def gather(rows: list[Row]) -> list[Row]:
 
 
 def base_fingerprint(model: VisionLanguageModel) -> str:
-    """Return a digest of encoders, projector, first and last layer and head: what LoRA sits on.
+    """Return a digest of the weights under LoRA: encoders, projector, first and last layer, head.
 
-    Of quantised layers it is that of the norms: devices round the projections each in their way.
+    In quantised layers it covers only the norms, because devices round projections differently.
     """
     first, last = model.decoder_layers[0], model.decoder_layers[-1]
     layers = [first, last]
@@ -201,10 +206,10 @@ def base_fingerprint(model: VisionLanguageModel) -> str:
 
 
 def members(trainer: L.Trainer) -> Sequence[VQASample]:
-    """Return the samples that a trainer's DataModule trains on.
+    """Return the training samples of a trainer's DataModule.
 
     Raises:
-        ConfigError: If it does not name them.
+        ConfigError: If the DataModule does not list them.
     """
     listed = getattr(getattr(trainer, "datamodule", None), "members", None)
     if listed is None:

@@ -1,4 +1,4 @@
-"""`StepClock`: how long training itself takes, without validation and probes."""
+"""`StepClock`: time of the training steps, without validation and probes."""
 
 import time
 
@@ -7,10 +7,10 @@ from qpriv.result import Result
 
 
 class StepClock:
-    """Adds up the wall-clock and CPU time of training steps.
+    """Adds up the wall-clock and CPU time of training steps, in seconds.
 
-    The wall clock is what a user waits for; CPU seconds, of all threads of this process, can be
-    compared between runs that shared a machine.
+    Wall-clock time is what a user waits for. CPU time, over all threads of this process, is
+    comparable between runs that shared a machine.
     """
 
     def __init__(self) -> None:
@@ -18,18 +18,18 @@ class StepClock:
         self._started = (0.0, 0.0)
 
     def start(self) -> None:
-        """Begin a step."""
+        """Start the clock at the beginning of a step."""
         self._started = (time.monotonic(), time.process_time())
 
     def stop(self) -> None:
-        """End a step."""
+        """Stop the clock at the end of a step."""
         wall, cpu = self._started
         self._wall += time.monotonic() - wall
         self._cpu += time.process_time() - cpu
         self._steps += 1
 
     def results(self) -> list[Result]:
-        """Return the times of the steps since the last call; nothing if there were none."""
+        """Return the times of the steps since the last call; empty if there were none."""
         wall, cpu, steps = self._wall, self._cpu, self._steps
         self._wall, self._cpu, self._steps = 0.0, 0.0, 0
         return [

@@ -1,4 +1,4 @@
-"""What teacher and student are fitted to: made once, before the first epoch, and kept on disk."""
+"""Targets of teacher and student: computed once before the first epoch, and cached on disk."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,11 +16,11 @@ from qpriv.models.llava.preprocessing import Preprocessor
 
 
 class Targets:
-    """A figure or map for every sample, computed once and found again by the sample's content.
+    """One value or map per sample, computed once and cached by the sample's content.
 
     Args:
-        folder: Where it lies; its name must tell everything the target depends on.
-        compute: From a batch to its targets, ``[B, ...]``.
+        folder: Folder of the cache; its name must identify all that the targets depend on.
+        compute: Maps a batch to its targets, ``[B, ...]``.
     """
 
     def __init__(self, folder: Path, compute: Callable[[VQABatch], Tensor]) -> None:
@@ -45,10 +45,10 @@ def offer(trainer: L.Trainer, name: str) -> list[VQASample]:
 
     Args:
         trainer: Has the data module.
-        name: Its method: ``samples``, or ``oracle_samples``, which not every module has.
+        name: Method of the data module: ``samples``, or the optional ``oracle_samples``.
 
     Raises:
-        ConfigError: If it offers no ``samples``.
+        ConfigError: If the data module has no ``samples``.
     """
     datamodule = getattr(trainer, "datamodule", None)
     if not hasattr(datamodule, "samples"):
@@ -67,16 +67,16 @@ def prepare(
     trainer: L.Trainer,
     title: str,
 ) -> None:
-    """Make the targets of some samples, shared over the processes.
+    """Compute the targets of samples, shared over the processes.
 
-    What a killed run had made is found again.
+    Targets that a killed run has already computed come from the cache.
 
     Args:
-        targets: What to make.
-        samples: Of which samples.
-        preprocessor: Makes batches.
-        trainer: Knows the processes.
-        title: Says on the progress bar what is going on.
+        targets: The targets to compute.
+        samples: The samples.
+        preprocessor: Turns samples into batches.
+        trainer: Provides ranks, devices and barriers.
+        title: Title of the progress bar.
     """
     mine = samples[trainer.global_rank :: trainer.world_size]
     with tqdm(total=len(mine), desc=title, disable=not trainer.is_global_zero) as bar:

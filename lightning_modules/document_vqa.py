@@ -1,4 +1,4 @@
-"""`DocumentVQAModule`: fine-tuning Donut, Pix2Struct or PaliGemma to answer about pages."""
+"""`DocumentVQAModule`: fine-tune Donut, Pix2Struct or PaliGemma for document VQA."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,23 +23,23 @@ from .base import TrainedOnly
 
 
 class DocumentVQAModule(TrainedOnly):
-    """A document model, fine-tuned whole or with LoRA on its text decoder.
+    """A document model, fine-tuned in full or with LoRA on its text decoder.
 
-    Batches are pages with all their questions; a page is encoded once for them.
+    A batch holds pages with all their questions; each page is encoded once.
 
     Args:
         document_model: ``tiny``, a hub id or a folder; see `load_document_model`.
-        resolution: Share of the height and width of a page whose detail reaches the model.
-        image_size: Height and width of Donut's input; the checkpoint's where null.
-        max_patches: Patches of Pix2Struct's input; the checkpoint's where null.
+        resolution: Resolution of the input as a share of the page's height and width, in (0, 1].
+        image_size: Height and width of Donut's input in pixels; null is the checkpoint's.
+        max_patches: Patches of Pix2Struct's input; null is the checkpoint's.
         lora_rank: Rank of LoRA on the text decoder; null trains all weights.
-        lora_alpha: LoRA's scale.
+        lora_alpha: LoRA's scale; the update is ``lora_alpha / lora_rank * B A``.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay.
         schedule: How the learning rate falls after the warm-up.
-        warmup: Share of all steps in which it rises.
-        scan_noise: Shift, ink and grain drawn anew for every page and step.
-        answer_variant: How ANLS treats its threshold, see `qpriv.metrics.functional.anls`.
+        warmup: Share of all steps in which the learning rate rises.
+        scan_noise: Add random shift, ink and grain to every page at every step.
+        answer_variant: How ANLS treats its threshold; see `qpriv.metrics.functional.anls`.
         seed: Seed of the noise and of the adapters; null is the run's ``seed_everything``.
 
     Raises:
@@ -94,7 +94,7 @@ class DocumentVQAModule(TrainedOnly):
 
     @property
     def preprocessor(self) -> PageReader:
-        """Return what turns pages with questions into batches."""
+        """Return the reader that turns pages with questions into batches."""
         return self._reader
 
     @property
@@ -107,7 +107,7 @@ class DocumentVQAModule(TrainedOnly):
         self.recipe = replace(self.recipe, learning_rate=value)
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Return AdamW over what is trained, and the schedule."""
+        """Return AdamW over the trained weights, and the schedule."""
         optimizer = torch.optim.AdamW(
             self.trained().values(),
             self.recipe.learning_rate,
@@ -116,7 +116,7 @@ class DocumentVQAModule(TrainedOnly):
         return self.scheduled(self.recipe.schedule, self.recipe.warmup, optimizer)
 
     def on_train_epoch_start(self) -> None:
-        """Train; a loaded model comes in evaluation mode, and trainers keep it."""
+        """Set training mode, because a loaded model starts in evaluation mode."""
         self.model.train()
 
     def training_step(self, batch: DocumentBatch) -> Tensor:
@@ -156,11 +156,11 @@ class DocumentVQAModule(TrainedOnly):
         return [answer.text for answer in self.model.answer(encoded, batch.questions)]
 
     def frozen_identity(self) -> Mapping[str, str]:
-        """Return the model that was started from."""
+        """Return the name and resolution of the pretrained model."""
         return {"document_model": self._name, "resolution": str(self._resolution)}
 
     def export(self, folder: Path) -> None:
-        """Write the model, or its adapter, as a folder of the library."""
+        """Write the model, or its adapter, as a folder that transformers or PEFT can load."""
         self.model.network.save_pretrained(folder)
         self.model.processor.save_pretrained(folder)
 

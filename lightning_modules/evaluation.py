@@ -1,4 +1,4 @@
-"""`EvaluatedVQA`: how a VQA model is measured: it answers, is judged, and its figures are written."""
+"""`EvaluatedVQA`: evaluate a VQA model: answer, score, and write the metrics."""
 
 import logging
 from abc import abstractmethod
@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 class EvaluatedVQA(TrainedOnly):
     """Answers every question of a split once, under a pruning policy and a paradigm.
 
-    A subclass trains, and sets what answers: ``model``, ``policy``, ``paradigm`` and ``channel``.
+    A subclass trains the model, and sets ``model``, ``policy``, ``paradigm`` and ``channel``.
 
     Args:
-        answer_rule: How an answer is scored; None is the rule of the data set.
-        max_new_tokens: Longest answer.
+        answer_rule: Rule that scores an answer; None is the rule of the data set.
+        max_new_tokens: Longest answer in tokens.
         seed: Seed of the run; None is the run's ``seed_everything``.
     """
 
@@ -60,33 +60,33 @@ class EvaluatedVQA(TrainedOnly):
 
     @property
     def preprocessor(self) -> Preprocessor:
-        """Return what turns samples into batches."""
+        """Return the preprocessor that turns samples into batches."""
         return self.model.preprocessor
 
     @property
     def answer_rule(self) -> AnswerRule:
-        """Return how answers are judged: as set, or by the rule of the data set."""
+        """Return the rule that scores answers: the given one, or that of the data set."""
         rule: AnswerRule = self._rule or self._of_data("answer_rule", "exact")
         return rule
 
     def on_train_batch_start(self, batch: VQABatch, batch_idx: int) -> None:
-        """Start the clock of a step."""
+        """Start the step clock."""
         self._clock.start()
 
     def on_train_batch_end(self, outputs: object, batch: VQABatch, batch_idx: int) -> None:
-        """Stop it."""
+        """Stop the step clock."""
         self._clock.stop()
 
     def agree(self, batches: Iterable[VQABatch], *, shared: bool) -> None:
-        """Settle with the other processes what crosses of images before anything of them does.
+        """Agree with the other processes on which patches of images may cross.
 
-        Only where the policy remembers images, and several processes decide: their wishes are
-        taken in turn, the first sample of every process, then the second, which is the order of
-        the data set in evaluation.
+        This is needed only if the policy has a ledger of images and several processes decide. The
+        ledger then takes the wishes in turn: the first sample of every process, then the second,
+        and so on. In evaluation, this is the order of the data set.
 
         Args:
-            batches: What this process decides about next.
-            shared: Whether the others have other samples; else all see the same.
+            batches: The batches that this process decides about next.
+            shared: Whether processes hold different samples; if not, all hold the same ones.
         """
         ledger = self.policy.ledger
         if ledger is None or world() == 1:
@@ -122,30 +122,30 @@ class EvaluatedVQA(TrainedOnly):
         self._answered += self.answered(batch)
 
     def predict_step(self, batch: VQABatch) -> list[Answered]:
-        """Answer a batch; scores are there where gold answers are."""
+        """Answer a batch; samples with a gold answer also get a score."""
         rows = self.answered(batch)
         self._answered += rows
         return rows
 
     def on_validation_epoch_end(self) -> None:
-        """Log the figures of the validation split."""
+        """Log the metrics of the validation split."""
         self._report("val")
 
     def on_test_epoch_end(self) -> None:
-        """Log the figures of the test split."""
+        """Log the metrics of the test split."""
         self._report("test")
 
     def on_predict_epoch_end(self) -> None:
-        """Write ``predictions.jsonl``, and the test server's ``submission.json`` where there is one."""
+        """Write ``predictions.jsonl``, and ``submission.json`` for a data set with a test server."""
         rows = self._collect()
         if self.trainer.is_global_zero:
             write_predictions(self.run_folder / "predictions.jsonl", rows)
             self._write_submission({row.key: row.prediction for row in rows})
 
     def answered(self, batch: VQABatch) -> list[Answered]:
-        """Return what the model says to a batch under the policy.
+        """Answer a batch under the policy.
 
-        Where clients have adapters of their own, each answers about the images it holds.
+        If clients have their own adapters, each client answers about its own images.
         """
         rule = self.answer_rule
         rows: list[Answered] = []
@@ -160,7 +160,7 @@ class EvaluatedVQA(TrainedOnly):
         return rows
 
     def _write_submission(self, answers: Mapping[str, str]) -> None:
-        """Write the file of VQAv2's, OK-VQA's and GQA's servers, which must hold every question."""
+        """Write the file for the servers of VQAv2, OK-VQA and GQA, which need all questions."""
         read = self._of_data("samples", None)
         samples = read("test") if read else []
         if not samples or not all(has_server(sample.dataset) for sample in samples):
@@ -173,7 +173,7 @@ class EvaluatedVQA(TrainedOnly):
             write_submission(self.run_folder / "submission.json", samples, answers)
 
     def _of_data(self, name: str, default: Any) -> Any:  # noqa: ANN401 - several settings
-        """Return a setting of the trainer's DataModule, if it has one."""
+        """Return an attribute of the trainer's DataModule, or the default."""
         return getattr(getattr(self.trainer, "datamodule", None), name, default)
 
     def _collect(self) -> list[Answered]:
@@ -194,7 +194,7 @@ class EvaluatedVQA(TrainedOnly):
                 self.log(name, result.value, prog_bar=name == self.monitor, batch_size=1)
         if self.trainer.is_global_zero:
             append_results(self.run_folder / "results.jsonl", results)
-            # apart: a run that was stopped and went on has the same results, and other times
+            # in a file of their own: a resumed run has the same results, but other times
             times = stamp(self._clock.results(), epoch=epoch, measured_by=me, **under)
             append_results(self.run_folder / CLOCK_FILE, times)
             score = results[0]
@@ -204,7 +204,7 @@ class EvaluatedVQA(TrainedOnly):
             )  # fmt: skip
 
     def _bytes(self, rows: list[Answered]) -> list[Result]:
-        """Return what crossed since the last report; where nothing can, what would at the cuts."""
+        """Return the bytes that crossed since the last report, or that would cross at the cuts."""
         if self.paradigm.crosses:
             return traffic_results(self.paradigm.take_traffic())
         dtype = next(self.model.lm_head.parameters()).dtype
@@ -212,6 +212,6 @@ class EvaluatedVQA(TrainedOnly):
 
 
 def _loaded(loaders: Any) -> Iterator[VQABatch]:  # noqa: ANN401 - a loader, or several
-    """Yield all batches of a split; nothing is read before the first is asked for."""
+    """Yield all batches of a split, lazily."""
     for loader in loaders if isinstance(loaders, list | tuple) else [loaders]:
         yield from loader

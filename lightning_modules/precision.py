@@ -1,4 +1,4 @@
-"""The trainer's precision: what a module can be trained in, and how losses are scaled."""
+"""The trainer's precision: which precisions work, and how losses are scaled."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,19 +16,19 @@ _PRODUCTS = {"16-mixed": torch.float16, "bf16-mixed": torch.bfloat16}
 
 
 def weights_under(trainer: L.Trainer, loaded: torch.dtype) -> torch.dtype:
-    """Return in which type a trainer keeps weights that were loaded in some type."""
+    """Return the dtype in which a trainer keeps weights that were loaded in ``loaded``."""
     return _WEIGHTS.get(str(trainer.precision), loaded)
 
 
 def check_precision(trainer: L.Trainer, loaded: torch.dtype = torch.float32) -> None:
-    """Refuse a precision that trains nothing, or that contradicts how weights are loaded.
+    """Check the trainer's precision against the dtype of the loaded weights.
 
     Args:
-        trainer: Has the precision.
-        loaded: Type that the module loads its frozen weights in; float32 fits every precision.
+        trainer: The trainer.
+        loaded: Dtype in which the module loads its frozen weights; float32 fits every precision.
 
     Raises:
-        ConfigError: If it is one of them.
+        ConfigError: If the precision trains nothing, or contradicts ``loaded``.
     """
     precision = str(trainer.precision)
     kept, products = _WEIGHTS.get(precision), _PRODUCTS.get(precision)
@@ -52,13 +52,13 @@ def _fitting(loaded: torch.dtype) -> str:
 
 
 class TrainerScaling:
-    """Backward passes and steps of a module that takes its steps itself, by way of its trainer.
+    """Runs backward passes and optimiser steps of manual optimisation through the trainer.
 
     Implements `qpriv.paradigms.scaling.Scaling`. Under ``16-mixed`` the trainer's precision plugin
-    scales the loss, and takes the factor out again when the optimiser steps.
+    scales the loss, and unscales the gradients before the optimiser steps.
 
     Args:
-        module: The module, in training.
+        module: The module, attached to its trainer.
     """
 
     def __init__(self, module: L.LightningModule) -> None:
@@ -67,16 +67,22 @@ class TrainerScaling:
 
     @property
     def scale(self) -> float:
-        """Return the factor, 1 where there is none."""
+        """Return the loss scale; 1 without a scaler."""
         scaler: torch.amp.GradScaler | None = getattr(self._plugin, "scaler", None)
         return 1.0 if scaler is None else float(scaler.get_scale())
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of a loss to the weights."""
+        """Add the gradient of a loss to the weights' gradients."""
         self._module.manual_backward(loss)
 
     def step(self, optimizer: Optimizer, values: Sequence[Tensor] | None = None) -> None:
-        """Take a step; a scaler would look for gradients where there are none."""
+        """Take an optimiser step.
+
+        Args:
+            optimizer: The optimiser.
+            values: Gradients to pass to the optimiser directly; the scaler is then bypassed,
+                because the weights hold no gradients for it.
+        """
         if values is None:
             optimizer.step()
             return

@@ -1,4 +1,4 @@
-"""`PredictorModule`: what teachers and student share; each trains a part of one predictor."""
+"""`PredictorModule`: the base class of teachers and student, which train parts of a predictor."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,11 +22,14 @@ class PredictorModule(TrainedOnly):
     """Trains a part of ``predictor`` with AdamW and a schedule, and exports all of it.
 
     Args:
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate; above 0.
         weight_decay: Decoupled weight decay.
-        schedule: How the learning rate falls.
-        warmup: Share of all steps in which it rises.
+        schedule: How the learning rate falls after the warm-up.
+        warmup: Share of all steps in which the learning rate rises.
         seed: Seed of the initial weights; None is the run's ``seed_everything``.
+
+    Raises:
+        ConfigError: If the learning rate is not above 0.
     """
 
     predictor: DynamicThresholdPredictor
@@ -47,18 +50,18 @@ class PredictorModule(TrainedOnly):
         self.warmup = warmup
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        """Return AdamW over what is trained, and the schedule."""
+        """Return AdamW over the trained weights, and the schedule."""
         optimizer = AdamW(
             self.trained().values(), lr=self.learning_rate, weight_decay=self.weight_decay
         )
         return self.scheduled(self.schedule, self.warmup, optimizer)
 
     def export(self, folder: Path) -> None:
-        """Write the predictor as a folder, ``predictor``."""
+        """Write the predictor into the subfolder ``predictor``."""
         self.predictor.save_pretrained(folder / "predictor")
 
     def record(self, results: Sequence[Result]) -> None:
-        """Log figures, and append them to the run's ``results.jsonl``."""
+        """Log results, and append them to the run's ``results.jsonl``."""
         if self.trainer.sanity_checking:
             return
         for result in results:
@@ -70,11 +73,11 @@ class PredictorModule(TrainedOnly):
 
 
 def load_predictor(folder: str, names: Backbone) -> DynamicThresholdPredictor:
-    """Return the predictor an earlier stage exported, to be trained further on its backbone.
+    """Return the predictor that an earlier stage exported, for further training.
 
     Raises:
         ConfigError: If the features of this backbone have other widths.
-        ModelError: If it was trained on other encoders, or the folder holds no predictor.
+        ModelError: If the predictor was trained on other encoders, or the folder holds none.
     """
     encoders, sizes = read_encoders(names)
     predictor = DynamicThresholdPredictor.from_pretrained(folder)
@@ -90,7 +93,7 @@ def load_predictor(folder: str, names: Backbone) -> DynamicThresholdPredictor:
 
 
 def agreement(predicted: Sequence[float], truth: Sequence[float]) -> dict[str, float | None]:
-    """Return squared error, R2 and Spearman's rank correlation; None where one is not defined.
+    """Return mean squared error, R² and Spearman's rank correlation; None if undefined.
 
     >>> {name: round(value, 9) for name, value in agreement([0.0, 1.0], [0.0, 1.0]).items()}
     {'mse': 0.0, 'r2': 1.0, 'spearman': 1.0}

@@ -1,4 +1,4 @@
-"""Settings of a trainer that would do nothing here, or something else: each is refused by name."""
+"""Checks for trainer settings that the modules ignore or cannot follow."""
 
 import tempfile
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _OWN_STEPS = {
     "gradient_clip_val": (None, "gradients are clipped to the norm --model.clip"),
     "gradient_clip_algorithm": (None, "gradients are clipped by their norm, to --model.clip"),
 }
-"""What does nothing where a module steps by itself: the value that asks for nothing, and a remedy."""
+"""Trainer settings without effect under manual optimisation: default value and remedy."""
 
 Table = Mapping[type[L.Callback], tuple[str, str]]
 _CALLBACKS: Table = {
@@ -54,18 +54,18 @@ _CALLBACKS: Table = {
         "leave it out",
     ),
 }
-"""What cannot be done to modules of the suite: why not, and a remedy."""
+"""Callbacks that do not work with the suite's modules: reason and remedy."""
 _STEPPING: Table = {
     GradientAccumulationScheduler: ("the module takes its steps itself", _ACCUMULATION),
 }
-"""What cannot be done to a module that steps by itself."""
+"""Callbacks that do not work under manual optimisation: reason and remedy."""
 
 
 def refuse(trainer: L.Trainer, module: L.LightningModule) -> None:
-    """Refuse what a fit could not do as it is asked to, before data or weights load.
+    """Check the trainer's settings before data or weights load.
 
     Raises:
-        ConfigError: If it is asked for something of that kind; names the setting that does it.
+        ConfigError: If the module cannot follow a setting; the message names the setting.
     """
     refuse_sharding(trainer.strategy)
     if trainer.state.fn != "fit":
@@ -79,20 +79,20 @@ def refuse(trainer: L.Trainer, module: L.LightningModule) -> None:
             remedy="give --trainer.gradient_clip_val as well",
         )
     _refuse_batches(trainer)
-    # the trainer sets `callbacks` through a connector, which its annotations do not show
+    # the trainer sets `callbacks` through a connector, so its annotations lack the attribute
     listed: list[L.Callback] = getattr(trainer, "callbacks")
     for callback in listed:
         _refuse_callback(callback, module)
 
 
 def refuse_sharding(strategy: object) -> None:
-    """Refuse a strategy that divides all weights among processes, whatever a module trains.
+    """Check that a strategy does not shard the trained weights over processes.
 
     Args:
-        strategy: A trainer's, or its name.
+        strategy: A trainer's strategy, or its name.
 
     Raises:
-        ConfigError: If it is one.
+        ConfigError: If it shards them.
     """
     name = strategy if isinstance(strategy, str) else type(strategy).__name__
     kinds = FSDPStrategy | ModelParallelStrategy | DeepSpeedStrategy
@@ -131,7 +131,7 @@ def _refuse_batches(trainer: L.Trainer) -> None:
 
 
 def _refuse_callback(callback: L.Callback, module: L.LightningModule) -> None:
-    # `Tuner` ends the fit in which it searches; the schedule of the next one is made anew
+    # `Tuner` ends the fit in which it searches; the next fit builds a new schedule
     by_tuner = getattr(callback, "_early_exit", False)
     told = _clients(callback, module) if by_tuner else _found(_CALLBACKS, callback)
     if told is None and not module.automatic_optimization:
@@ -154,8 +154,8 @@ def _found(table: Table, callback: L.Callback) -> tuple[str, str] | None:
 
 
 def write_nowhere(trainer: L.Trainer) -> tempfile.TemporaryDirectory[str]:
-    """Let a trial run (``fast_dev_run``) write into a folder that vanishes with what is returned."""
+    """Let a ``fast_dev_run`` write into the returned temporary folder, which deletes itself."""
     folder = tempfile.TemporaryDirectory(prefix="qpriv-trial-")
-    # a trainer offers no way to change it, and every callback of a run asks it
+    # all callbacks read this attribute, and the trainer has no public way to change it
     setattr(trainer, "_default_root_dir", folder.name)
     return folder

@@ -1,4 +1,4 @@
-"""`SensitivityTeacher`: which patches are private, learned from images labelled as a whole."""
+"""`SensitivityTeacher`: learn which patches are private from image-level labels."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,17 +25,17 @@ from .predictor import PredictorModule
 class SensitivityTeacher(PredictorModule):
     """Trains H_sens on D_priv's bag labels (source section 8), on frozen DINOv2 features.
 
-    Exports ``predictor``, whose sensitivity head is trained and whose other parts are drawn
-    afresh: the threshold teacher trains the next one.
+    It exports ``predictor`` with a trained sensitivity head. The other parts are randomly
+    initialised; the threshold teacher trains the next one.
 
     Args:
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
         sensitivity_encoder: timm ViT for the sensitivity branch; null is the backbone's.
-        pooling: How patches make a bag: ``mean``, ``top_k`` or ``lse``.
+        pooling: How patch logits are pooled to a bag logit: ``mean``, ``top_k`` or ``lse``.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay.
         schedule: How the learning rate falls.
-        warmup: Share of all steps in which it rises.
+        warmup: Share of all steps in which the learning rate rises.
         feature_cache: Folder of the frozen encoders' features; null recomputes them.
         seed: Seed of the initial weights; null is the run's ``seed_everything``.
     """
@@ -62,7 +62,7 @@ class SensitivityTeacher(PredictorModule):
 
     @new_tensors(torch.float32)
     def configure_model(self) -> None:
-        """Load the encoder and draw the predictor, once."""
+        """Load the encoder and initialise the predictor, once."""
         if hasattr(self, "predictor"):
             return
         self.encoder = BagEncoder.from_pretrained(
@@ -78,7 +78,7 @@ class SensitivityTeacher(PredictorModule):
 
     @property
     def preprocessor(self) -> BagPreprocessor:
-        """Return what turns bags into batches."""
+        """Return the preprocessor that turns bags into batches."""
         return self.encoder.preprocessor
 
     def training_step(self, batch: BagBatch) -> Tensor:

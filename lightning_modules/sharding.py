@@ -1,4 +1,4 @@
-"""A module whose decoder is divided among processes: what does not go with it, and how it is done."""
+"""Sharding of a module's frozen decoder over processes, and the settings that forbid it."""
 
 import lightning as L
 from torch.distributed.tensor import DTensor
@@ -13,10 +13,10 @@ from qpriv.pruning.policy import PruningPolicy
 
 
 def check_shards(paradigm: Paradigm, policy: PruningPolicy, quantization: Quantization) -> None:
-    """Refuse, before weights load, what cannot be done with a decoder divided among processes.
+    """Check, before weights load, that the settings allow a sharded decoder.
 
     Raises:
-        ConfigError: If it is asked for.
+        ConfigError: If the paradigm, the policy or the quantisation does not allow it.
     """
     if not isinstance(paradigm, Centralized):
         name = type(paradigm).__name__
@@ -33,13 +33,13 @@ def _refuse(why: str, remedy: str) -> None:
 
 
 def divide(module: L.LightningModule, model: VisionLanguageModel) -> None:
-    """Divide the decoder of a module among the processes of its trainer.
+    """Shard the frozen decoder of a module over the processes of its trainer.
 
     Args:
-        module: The module; data parallelism will leave alone what is divided.
-        model: Its model, with its adapters.
+        module: The module; `DistributedDataParallel` will ignore its sharded weights.
+        model: The module's model, with its adapters.
     """
     shard_frozen(model, module.trainer.strategy.root_device.type)
     divided = [name for name, value in module.named_parameters() if isinstance(value, DTensor)]
-    # else the first process would send them to the others (`DistributedDataParallel`)
+    # else `DistributedDataParallel` would broadcast them from the first process
     setattr(module, "_ddp_params_and_buffers_to_ignore", divided)

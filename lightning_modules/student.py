@@ -1,4 +1,4 @@
-"""`PruningStudent`: one small network that decides alone what an image loses."""
+"""`PruningStudent`: distil one small network that makes the pruning decision by itself."""
 
 from copy import deepcopy
 
@@ -23,30 +23,31 @@ from .threshold_module import ThresholdModule
 class PruningStudent(ThresholdModule):
     """Distils teacher and oracle into the Dynamic Threshold Predictor (source section 8).
 
-    It starts from the teacher's H_sens and MLP_tau, with W_q and W_k drawn afresh, and is trained
-    end to end on ``L_KD = lambda_rho L_rho + lambda_m L_m``.
+    The student starts from the teacher's H_sens and MLP_tau with newly initialised W_q and W_k,
+    and trains end to end on ``L_KD = lambda_rho L_rho + lambda_m L_m``.
 
     Args:
         predictor: Folder of the predictor that the threshold teacher exported.
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
-        prompt: Template with ``<image>`` and ``{question}``, that of the VQA model to be pruned.
-        dtype: Type of the frozen weights.
-        mask_target: Utility the soft mask is distilled from: ``random`` is the source's untrained
-            scorer, ``grounded`` gradient times input of the gold answer.
-        lambda_rho: Weight of the ratios.
-        lambda_m: Weight of the mask.
-        oracle_mode: ``min`` is the source's text, ``max`` the largest ratio that still answers.
-        oracle_seed: Seed of the random scorer, of the search and of the ``random`` target.
+        prompt: Template with ``<image>`` and ``{question}``; use that of the VQA model to prune.
+        dtype: Dtype of the frozen weights.
+        mask_target: Utility from which the soft mask is distilled: ``random`` is the source's
+            untrained scorer, ``grounded`` is gradient times input for the gold answer.
+        lambda_rho: Weight of the ratio loss.
+        lambda_m: Weight of the mask loss.
+        oracle_mode: ``min`` follows the source's text; ``max`` takes the largest pruning ratio
+            with a correct answer.
+        oracle_seed: Seed of the random scorer, in the search and in the ``random`` target.
         k_min: Safety floor of the search in patches; null scales the source's 16 of 576.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay.
         schedule: How the learning rate falls.
-        warmup: Share of all steps in which it rises.
+        warmup: Share of all steps in which the learning rate rises.
         feature_cache: Folder of features and targets; null keeps targets in the run folder.
         seed: Seed of W_q and W_k; null is the run's ``seed_everything``.
 
     Raises:
-        ConfigError: If the folder of the stage before is missing.
+        ConfigError: If the folder of the previous stage is missing.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class PruningStudent(ThresholdModule):
         self.lambda_rho, self.lambda_m = lambda_rho, lambda_m
 
     def choose_trained(self) -> None:
-        """Keep a frozen teacher, draw W_q and W_k afresh, and train everything."""
+        """Copy the predictor as frozen teacher, reinitialise W_q and W_k, and train all parts."""
         self.teacher = deepcopy(self.predictor).requires_grad_(False)
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
@@ -101,7 +102,7 @@ class PruningStudent(ThresholdModule):
         self.predictor.requires_grad_(True)
 
     def targets(self) -> list[Targets]:
-        """Return the oracle's ratios and, where it is asked for, the grounded utility."""
+        """Return the oracle's ratios and, if ``mask_target`` needs it, the grounded utility."""
         targets = super().targets()
         if self.mask_target == "grounded":
             self.grounded = Targets(

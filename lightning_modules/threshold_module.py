@@ -1,4 +1,4 @@
-"""`ThresholdModule`: what threshold teacher and student share: a frozen model, an oracle, a ratio."""
+"""`ThresholdModule`: the base class of the threshold teacher and the student."""
 
 import math
 from abc import abstractmethod
@@ -36,7 +36,7 @@ from .predictor import PredictorModule, agreement, load_predictor
 
 @dataclass(frozen=True)
 class Guess:
-    """One sample's predicted and oracle ratio, and its loss."""
+    """The predicted ratio and the oracle's ratio of one sample, in [0, 1]."""
 
     key: str
     group: str
@@ -48,20 +48,24 @@ class ThresholdModule(PredictorModule):
     """Fits a predictor to the oracle search, which runs before the first epoch.
 
     Args:
-        predictor: Folder of the predictor that the stage before exported.
-        stage: Name of that stage, for the message if the folder is missing.
+        predictor: Folder of the predictor that the previous stage exported.
+        stage: Name of that stage, for the error message if the folder is missing.
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
-        prompt: Template with ``<image>`` and ``{question}``, that of the VQA model to be pruned.
-        dtype: Type of the frozen weights.
-        oracle_mode: ``min`` is the source's text, ``max`` the largest ratio that still answers.
+        prompt: Template with ``<image>`` and ``{question}``; use that of the VQA model to prune.
+        dtype: Dtype of the frozen weights.
+        oracle_mode: ``min`` follows the source's text; ``max`` takes the largest pruning ratio
+            with a correct answer.
         oracle_seed: Seed of the search's random scorer.
         k_min: Safety floor of the search in patches; None scales the source's 16 of 576.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay.
         schedule: How the learning rate falls.
-        warmup: Share of all steps in which it rises.
+        warmup: Share of all steps in which the learning rate rises.
         feature_cache: Folder of features and targets; None keeps targets in the run folder.
-        seed: Seed of what is drawn; None is the run's ``seed_everything``.
+        seed: Seed of the module's random numbers; None is the run's ``seed_everything``.
+
+    Raises:
+        ConfigError: If the folder is missing, or ``k_min`` exceeds the number of patches.
     """
 
     def __init__(
@@ -103,10 +107,10 @@ class ThresholdModule(PredictorModule):
         self._searched: frozenset[str] = frozenset()
 
     def setup(self, stage: str) -> None:
-        """Refuse a precision that contradicts ``dtype``, before weights load.
+        """Check the trainer's precision before weights load.
 
         Raises:
-            ConfigError: If the trainer has such a precision.
+            ConfigError: If the precision contradicts ``dtype``.
         """
         check_precision(self.trainer, DTYPES[self._weights_in])
 
@@ -140,33 +144,33 @@ class ThresholdModule(PredictorModule):
 
     @property
     def preprocessor(self) -> Preprocessor:
-        """Return what turns samples into batches."""
+        """Return the preprocessor that turns samples into batches."""
         return self.model.preprocessor
 
     def target_folder(self, settings: str) -> Path:
-        """Return where targets lie that depend on the model, its precision and some settings."""
+        """Return the folder of targets for this model, its precision and the given settings."""
         root = self._feature_cache or self.run_folder / ".targets"
         mark = computed_in(next(self.model.lm_head.parameters()), DTYPES[self._weights_in])
         return Path(root) / self._frozen["backbone"] / f"{settings}{mark}"
 
     def targets(self) -> list[Targets]:
-        """Return what must be made before the first epoch."""
+        """Return the targets to compute before the first epoch."""
         search = OracleSearch(
             self.model, self._mode, GRID, self._k_min, self._oracle_seed, encode=self.encode
         )
         settings = f"oracle-{self._mode}-{self._k_min}-{self._oracle_seed}"
         self.oracle = Targets(
             self.target_folder(settings),
-            # in double precision, so that the table holds 0.3 and not its nearest float32
+            # in float64, so that the table holds 0.3 and not its nearest float32
             lambda batch: torch.tensor(search.search_batch(batch), dtype=torch.float64),
         )
         return [self.oracle]
 
     def on_fit_start(self) -> None:
-        """Make the targets, and write the oracle's table to the run folder.
+        """Compute the targets, and write the oracle's table to the run folder.
 
-        The oracle tries every ratio on a sample, so a data module may offer fewer samples for it
-        (`VQAMixture.oracle_samples`); on the others the oracle is not known.
+        The oracle tries every ratio on a sample. A data module may therefore offer fewer samples
+        to it (`VQAMixture.oracle_samples`); the ratios of all other samples are unknown (NaN).
         """
         with self.trainer.precision_plugin.forward_context():
             self._make_targets()
@@ -189,7 +193,7 @@ class ThresholdModule(PredictorModule):
             table.save(self.run_folder / "oracle.json")
 
     def oracle_ratios(self, batch: VQABatch) -> Tensor:
-        """Return the oracle's ratio of each sample, NaN where it was not searched, ``[B]``."""
+        """Return the oracle's ratio of each sample, ``[B]``; NaN for samples not searched."""
         rows = [row for row, s in enumerate(batch.samples) if s.key in self._searched]
         if len(rows) == len(batch):
             return self.oracle(batch)
@@ -229,7 +233,7 @@ class ThresholdModule(PredictorModule):
         ]
 
     def on_validation_epoch_end(self) -> None:
-        """Log how well the held-out ratios are predicted."""
+        """Log how well the predictor matches the oracle on held-out samples."""
         rows = list({row.key: row for row in gather(self._guesses)}.values())
         self._guesses = []
         figures = agreement([row.predicted for row in rows], [row.oracle for row in rows])
@@ -252,5 +256,5 @@ class ThresholdModule(PredictorModule):
         )
 
     def frozen_identity(self) -> Mapping[str, str]:
-        """Return digests of the backbone and of the predictor that was started from."""
+        """Return digests of the backbone and of the initial predictor."""
         return self._frozen

@@ -1,4 +1,4 @@
-"""`ThresholdTeacher`: how much of an image a question can bear to lose."""
+"""`ThresholdTeacher`: learn how much of an image can be pruned for a question."""
 
 from torch import Tensor
 
@@ -15,29 +15,30 @@ from .threshold_module import ThresholdModule
 
 
 class ThresholdTeacher(ThresholdModule):
-    """Regresses the oracle's ratios with MLP_tau, H_sens frozen (source section 8).
+    """Regresses the oracle's ratios with MLP_tau, with H_sens frozen (source section 8).
 
-    The oracle search over training and validation samples runs before the first epoch, with its
-    progress shown; later runs on the same samples find its ratios again. They are written to the
-    run folder as ``oracle.json``.
+    The oracle search over training and validation samples runs before the first epoch and shows
+    its progress. Its ratios are cached for later runs on the same samples, and written to
+    ``oracle.json`` in the run folder.
 
     Args:
         predictor: Folder of the predictor that the sensitivity teacher exported.
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
-        prompt: Template with ``<image>`` and ``{question}``, that of the VQA model to be pruned.
-        dtype: Type of the frozen weights.
-        oracle_mode: ``min`` is the source's text, ``max`` the largest ratio that still answers.
+        prompt: Template with ``<image>`` and ``{question}``; use that of the VQA model to prune.
+        dtype: Dtype of the frozen weights.
+        oracle_mode: ``min`` follows the source's text; ``max`` takes the largest pruning ratio
+            with a correct answer.
         oracle_seed: Seed of the search's random scorer.
         k_min: Safety floor of the search in patches; null scales the source's 16 of 576.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay.
         schedule: How the learning rate falls.
-        warmup: Share of all steps in which it rises.
+        warmup: Share of all steps in which the learning rate rises.
         feature_cache: Folder of features and ratios; null keeps ratios in the run folder.
         seed: Seed of the run; null is ``seed_everything``.
 
     Raises:
-        ConfigError: If the folder of the stage before is missing.
+        ConfigError: If the folder of the previous stage is missing.
     """
 
     def __init__(
@@ -75,12 +76,12 @@ class ThresholdTeacher(ThresholdModule):
         self.save_hyperparameters()
 
     def choose_trained(self) -> None:
-        """Train MLP_tau alone."""
+        """Train only MLP_tau."""
         self.predictor.requires_grad_(False)
         self.predictor.ratio_predictor.requires_grad_(True)
 
     def loss(
         self, batch: VQABatch, features: VisualFeatures, output: PredictorOutput, oracle: Tensor
     ) -> dict[str, Tensor]:
-        """Return the squared error to the oracle's ratios."""
+        """Return the mean squared error to the oracle's ratios."""
         return {"loss": known_error(output.ratio, oracle)}

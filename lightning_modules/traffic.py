@@ -1,4 +1,4 @@
-"""Bytes that crossed between parties, as results beside the accuracy they bought."""
+"""Bytes that crossed between parties, as results."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,12 @@ from .answers import Answered
 
 
 def traffic_results(traffic: Traffic) -> list[Result]:
-    """Return what crossed in training since the last report.
+    """Return the traffic in training since the last report; empty if nothing crossed.
 
-    ``bytes_up`` and ``bytes_down`` are per training sample; ``bytes_epoch`` is all that crossed,
-    either way, and ``bytes/<kind>/<direction>`` what of it was of one kind, as exact totals; ``codec_error/<kind>`` is the relative error of what arrived; ``bytes_padding``
-    is what of ``bytes_up`` and ``bytes_down`` only fills messages up to a bucket.
+    ``bytes_up`` and ``bytes_down`` are bytes per training sample, and ``bytes_padding`` is their
+    part that only pads messages to a bucket. ``bytes_epoch`` is the exact total in both
+    directions, and ``bytes/<kind>/<direction>`` its part of one kind and direction.
+    ``codec_error/<kind>`` is the relative error of the decoded tensors.
     """
     samples = traffic.samples
     if not samples:
@@ -49,15 +50,16 @@ def traffic_results(traffic: Traffic) -> list[Result]:
 def crossing_results(
     rows: Sequence[Answered], channel: Channel, width: int, dtype: torch.dtype
 ) -> list[Result]:
-    """Return what would cross at the cuts of a channel in one pass: ``(k + T) d b`` bytes a cut.
+    """Return the bytes that one pass would send at a channel's cuts: ``(k + T) d b`` per cut.
 
-    ``forward_bytes_up`` and ``forward_bytes_down``; ``bytes_up`` is what did cross in training.
+    The names are ``forward_bytes_up`` and ``forward_bytes_down``, in contrast to ``bytes_up``,
+    which was really sent in training.
 
     Args:
-        rows: Answered questions; their tokens at a cut are ``k`` of the image and ``T`` of text.
-        channel: What they would cross.
+        rows: Answered questions, with ``k`` visual and ``T`` text tokens at a cut.
+        channel: The channel.
         width: Width ``d`` of the decoder.
-        dtype: Type of its activations, ``b`` bytes.
+        dtype: Dtype of the activations, of ``b`` bytes per element.
     """
     if not rows:
         return []

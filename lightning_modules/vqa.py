@@ -1,4 +1,4 @@
-"""`VQAModule`: LoRA fine-tuning of a LLaVA for VQA, under a pruning policy."""
+"""`VQAModule`: fine-tune a LLaVA with LoRA for VQA, under a pruning policy."""
 
 from collections.abc import Mapping, Sized
 from contextlib import suppress
@@ -56,43 +56,44 @@ _LEDGER = "qpriv_image_ledger"
 class VQAModule(EvaluatedVQA):
     """LLaVA with LoRA on the decoder, fine-tuned and evaluated under one pruning policy.
 
-    Implements `qpriv.attacks.victim.Victim`. Batches come from ``preprocessor``; the frozen
-    encoders are asked once for every image (``feature_cache``); the ``paradigm`` says who owns
-    which layers and data, and takes the steps.
+    Implements `qpriv.attacks.victim.Victim`. The ``preprocessor`` makes batches. The frozen
+    encoders process every image once (``feature_cache``). The ``paradigm`` defines who owns which
+    layers and data, and takes the optimiser steps.
 
     Args:
         backbone: ``tiny``, a LLaVA's hub id or folder, or a folder with llava, clip and dino.
         text_encoder: CLIP for the question, by hub id or folder; null is the backbone's.
         sensitivity_encoder: timm ViT for the sensitivity branch; null is the backbone's.
         prompt: Template with ``<image>`` and ``{question}``.
-        dtype: Type in which the frozen weights are loaded. A ``true`` precision of the trainer
-            converts them, so that it goes with float32 or with its own type alone.
+        dtype: Dtype in which the frozen weights are loaded. A ``true`` precision of the trainer
+            converts them, so it requires float32 or its own dtype.
         quantization: bitsandbytes format of the decoder's frozen projections; the vision tower
-            and the projector stay whole.
-        shard: Divide the decoder's frozen weights among the processes of ``ddp``; adapters stay
-            whole on each. One process keeps all of it.
-        policy: What is kept of the image; null keeps everything.
+            and the projector are not quantised.
+        shard: Shard the decoder's frozen weights over the processes of ``ddp``. Each process
+            keeps whole adapters. A single process keeps the whole decoder.
+        policy: Pruning policy; null keeps all visual tokens.
         paradigm: Who owns which layers and data; null is one trainer that owns all.
-        defence: What the parties do to what crosses between them; null is nothing.
-        cuts: Decoder layers before which activations are taken to leave their owner, where the
-            paradigm has no cuts of its own; null is the middle.
+        defence: Defence that the parties apply to what crosses between them; null is none.
+        cuts: Decoder layers before which activations would leave their owner, for a paradigm
+            without its own cuts; null is the middle of the decoder.
         rank: Rank of the LoRA matrices.
         alpha: LoRA's scale; the update is ``alpha / rank * B A``.
-        dropout: Dropout in front of A.
-        optimizer: AdamW, with moments of 32 or of 8 bits; paged ones need a GPU.
+        dropout: Dropout before A.
+        optimizer: AdamW, with moments in 32 or 8 bits; paged variants need a GPU.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay.
         schedule: How the learning rate falls after the warm-up.
-        warmup: Share of all steps in which it rises.
+        warmup: Share of all steps in which the learning rate rises.
         clip: Largest gradient norm.
-        micro_batch_size: Samples of one pass; the gradient is that of the whole batch.
-        max_new_tokens: Longest answer in evaluation.
-        answer_rule: How an answer is scored; null is the rule of the data set.
+        micro_batch_size: Samples per forward and backward pass; gradients accumulate over the
+            whole batch.
+        max_new_tokens: Longest answer in evaluation, in tokens.
+        answer_rule: Rule that scores an answer; null is the rule of the data set.
         feature_cache: Folder of the frozen encoders' features; null recomputes them.
         seed: Seed of the adapter; null is the run's ``seed_everything``.
 
     Raises:
-        ConfigError: If a number is out of its range, or a cut is beyond the decoder's depth.
+        ConfigError: If a number is out of range, or a cut is beyond the decoder's depth.
         ModelError: If there is no such backbone.
     """
 
@@ -126,7 +127,7 @@ class VQAModule(EvaluatedVQA):
     ) -> None:
         super().__init__(answer_rule, max_new_tokens, seed)
         self.save_hyperparameters(ignore=["policy", "paradigm", "defence"])
-        # the paradigm says who steps when; a step splits its batch into micro-batches
+        # the paradigm takes the optimiser steps, and splits a batch into micro-batches
         self.automatic_optimization = False
         self._recipe = LoraRecipe(
             rank=rank,
@@ -174,9 +175,9 @@ class VQAModule(EvaluatedVQA):
         """Deal the training set to the clients, before weights load.
 
         Raises:
-            ConfigError: If the paradigm cannot use so many processes, or so little data, the
-                optimiser cannot work on this device, the precision contradicts ``dtype``, or the
-                decoder cannot be divided among processes.
+            ConfigError: If the paradigm cannot use this number of processes or so few samples,
+                the optimiser does not support this device, the precision contradicts ``dtype``,
+                or the decoder cannot be sharded.
         """
         loaded = DTYPES[self._weights_in]
         check_precision(self.trainer, loaded)
@@ -196,9 +197,9 @@ class VQAModule(EvaluatedVQA):
         """Load the model and add the adapters, once."""
         if hasattr(self, "model"):
             return
-        # of a hub id the files are here only now
+        # the files of a hub id may be downloaded only now
         self._check_encoders()
-        # quantised weights are made where they stay: the trainer moves the module only later
+        # load quantised weights on their final device; the trainer moves the module only later
         place = self.trainer.strategy.root_device if self._trainer else self.device
         self.model = self._load(device=str(place))
         # before the adapter renames the layers
@@ -211,7 +212,7 @@ class VQAModule(EvaluatedVQA):
 
     @property
     def is_sharded(self) -> bool:
-        """Return whether processes share the decoder, so that none has a whole model."""
+        """Return whether the decoder is sharded, so that no process has a whole model."""
         return self._shard and self._trainer is not None and self.trainer.world_size > 1
 
     @property
@@ -221,7 +222,7 @@ class VQAModule(EvaluatedVQA):
 
     @property
     def recipe(self) -> LoraRecipe:
-        """Return the recipe, with the batch size and the passes that the fit is planned over."""
+        """Return the recipe with the batch size and the planned passes of the fit."""
         batch_size = self._of_data("batch_size", self._recipe.batch_size)
         planned = max(1, self.trainer.max_epochs or 1) if self._passes is None else self._passes
         return replace(
@@ -241,25 +242,25 @@ class VQAModule(EvaluatedVQA):
 
     @property
     def data_replicas(self) -> int:
-        """Return among how many processes the training data are dealt."""
+        """Return the number of processes that share out the training data."""
         return 1 if self.paradigm.clients_on_ranks else self.trainer.world_size
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         """Return the paradigm's optimiser, and the schedule."""
         optimizer = self.paradigm.optimizer(self.model, self._recipe)
         scheduled = self.scheduled(self._recipe.schedule, self._recipe.warmup, optimizer)
-        self.trainer.fit_loop.setup_data()  # once; endless fits have not needed the loader so far
-        with suppress(TypeError):  # a loader need not tell its length
+        self.trainer.fit_loop.setup_data()  # no effect if done; endless fits have not done it yet
+        with suppress(TypeError):  # a loader may have no length
             self._passes = self.planned_steps / len(cast(Sized, self.trainer.train_dataloader))
         return scheduled
 
     def on_train_start(self) -> None:
         """Train the decoder's adapters; the encoders stay in evaluation mode."""
-        # trainers keep the modes a model comes with, and ours comes evaluating
+        # the trainer keeps a model's mode, and ours starts in evaluation mode
         self.model.train()
 
     def training_step(self, batch: VQABatch, batch_idx: int) -> Tensor | None:
-        """Let the parties learn from one batch; return its loss, where one of them knows it."""
+        """Let the parties train on one batch; return its loss, or None if this party lacks it."""
         if missing := self.paradigm.untrained_batches():
             loader = cast(ResumableLoader[Any], self.trainer.train_dataloader)
             drawn = loader.batches(batch_idx - missing, batch_idx)
@@ -289,7 +290,7 @@ class VQAModule(EvaluatedVQA):
         return torch.tensor(report.loss)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what was trained, and where the parties stand."""
+        """Save the trained weights, the parties' states and the policy's ledger."""
         super().on_save_checkpoint(checkpoint)
         checkpoint[_PLANNED] = self._passes
         if self.policy.ledger is not None:
@@ -298,11 +299,12 @@ class VQAModule(EvaluatedVQA):
         checkpoint[_PARADIGM] = {**named, **self.paradigm.state()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse a checkpoint that belongs to something else.
+        """Check that a checkpoint belongs to this module, and restore its state.
 
         Raises:
-            CheckpointError: If base model, paradigm, or a name or shape differ, or a fit would
-                go on under another defence, or without knowing what has crossed of its images.
+            CheckpointError: If the base model, the paradigm, or the name or shape of a weight
+                differs. In a fit also if the defence differs, or the checkpoint lacks the ledger
+                that the policy needs.
         """
         state = checkpoint.get(_PARADIGM, {})
         if state.get("label") != self.paradigm.name:
@@ -332,21 +334,21 @@ class VQAModule(EvaluatedVQA):
         self.paradigm.load_state(state)
 
     def frozen_identity(self) -> Mapping[str, str]:
-        """Return a digest of the weights the adapter sits on."""
+        """Return a digest of the frozen weights that the adapter belongs to."""
         format_ = "" if self._quantization == "none" else f" in {self._quantization}"
         return {"backbone": self._frozen + format_}
 
     def export(self, folder: Path) -> None:
-        """Write the adapter as a PEFT folder, ``adapter``; those of parties in a folder each.
+        """Write the adapter into the PEFT folder ``adapter``, with a subfolder for each party.
 
-        What a defence has trained is written beside them, ``defence.safetensors``.
+        The trained weights of a defence are written beside it, to ``defence.safetensors``.
         """
         export_adapters(self.model, self.paradigm.adapters(), folder / "adapter")
         self.guards.export(folder / "defence.safetensors")
 
     def how_to_load(self, folder: Path) -> str:
-        """Return what to type to use the adapter without this package."""
-        # a server and the first of its clients, or the one adapter there is
+        """Return Python code that loads the adapter without this package."""
+        # the server and its first client, or the only adapter
         adapters, base = self.paradigm.adapters(), self.model.backbone.llava
         lines = loading_lines(
             base, adapters[:2], folder / "adapter", self._type_name(), self._quantization
@@ -358,6 +360,6 @@ class VQAModule(EvaluatedVQA):
         )
 
     def _type_name(self) -> str:
-        """Return the type of the frozen weights as they were trained with."""
+        """Return the dtype of the frozen weights in training."""
         loaded = DTYPES[self._weights_in]
         return str(weights_under(self.trainer, loaded)).removeprefix("torch.")

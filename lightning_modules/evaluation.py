@@ -136,7 +136,7 @@ class EvaluatedVQA(TrainedOnly):
         self._report("test")
 
     def on_predict_epoch_end(self) -> None:
-        """Write ``predictions.jsonl``, and ``submission.json`` for a data set with a test server."""
+        """Write ``predictions.jsonl``, and ``submission.json`` if there is a test server."""
         rows = self._collect()
         if self.trainer.is_global_zero:
             write_predictions(self.run_folder / "predictions.jsonl", rows)

@@ -1,4 +1,4 @@
-"""What crosses between parties: cuts, transcripts, exact sizes."""
+"""Split learning's channel between parties: cuts, transcripts, exact sizes."""
 
 from .channel import Channel, Cut, stopped
 from .codecs import Codec, CodecName, make_codec

@@ -1,4 +1,4 @@
-"""The layers behind a cut, told of fewer tokens than the model was given."""
+"""`Behind`: run the layers after a cut on fewer tokens than the model was given."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from .layout import TokenLayout
 
 
 class Behind:
-    """The layers behind a cut, where fewer tokens arrive than the model was given.
+    """Gives the layers after a cut the mask and positions of the tokens that arrive.
 
-    They are told mask and positions of what arrives, in place of the model's own, to the end of a
-    generation.
+    These replace the model's own mask and positions until the end of a generation, because the
+    sender may withdraw tokens at the cut.
 
     Args:
         model: The whole model.
-        start: The first of the layers.
+        start: The first layer after the cut.
     """
 
     def __init__(self, model: VisionLanguageModel, start: int) -> None:
@@ -30,14 +30,14 @@ class Behind:
         self._next: Tensor | None = None
 
     def place(self) -> list[torch.utils.hooks.RemovableHandle]:
-        """Return hooks that tell the later layers; the first one is told by its caller."""
+        """Hook all layers except the first, whose inputs the caller replaces; return the hooks."""
         return [
             layer.register_forward_pre_hook(self._tell, with_kwargs=True)
             for layer in self.model.decoder_layers[self.start + 1 :]
         ]
 
     def enter(self, prefill: bool) -> None:
-        """Forget what was told of an earlier call, and of an earlier batch if this is a new one."""
+        """Drop the inputs of the previous call; on a prefill also those of the previous batch."""
         self._told = None
         if prefill:
             self._mask = self._next = None
@@ -45,14 +45,14 @@ class Behind:
     def begin(
         self, hidden: Tensor, layout: TokenLayout, cache: DynamicCache | None
     ) -> dict[str, Any]:
-        """Return what to tell of the tokens that are left of a batch, ``[B, S, d]``."""
+        """Return the layer inputs for the remaining tokens of a batch, ``[B, S, d]``."""
         positions = layout.position_ids
         self._mask = layout.mask
         self._next = (positions * layout.mask).amax(dim=1) + 1
         return self._tell_of(hidden, positions, cache)
 
     def go_on(self, hidden: Tensor, cache: DynamicCache | None) -> dict[str, Any] | None:
-        """Return what to tell of one more token of each sample, if any were withdrawn before."""
+        """Return the layer inputs for one more token per sample; None if none were withdrawn."""
         if self._mask is None or self._next is None:
             return None
         positions = self._next[:, None]

@@ -1,4 +1,4 @@
-"""`Channel`: what crosses between the parties of a run, for those who train and those who attack."""
+"""`Channel`: the cuts between the parties of a run, for training and for attacks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,7 +28,7 @@ class Cut:
 
     Args:
         layer: The decoder layer before which they cross; 0 is right after the projector.
-        direction: Which way the activations go; gradients go the other way.
+        direction: Direction of the activations; gradients go in the opposite direction.
     """
 
     layer: int
@@ -37,11 +37,11 @@ class Cut:
 
 @dataclass(frozen=True)
 class Open:
-    """An open channel: what has crossed so far, and what the client owes itself.
+    """An open channel: the transcript so far, and the client's own loss terms.
 
     Args:
-        transcript: Everything that crossed.
-        crossings: The cuts.
+        transcript: Everything that has crossed.
+        crossings: The open cuts.
     """
 
     transcript: Transcript
@@ -49,10 +49,10 @@ class Open:
 
     @property
     def arrived(self) -> Arrived:
-        """Return what has come behind the cut that stopped the model.
+        """Return what arrived at the cut that stopped the model.
 
         Raises:
-            RuntimeError: If nothing has.
+            RuntimeError: If nothing has arrived.
         """
         for crossing in self.crossings:
             if crossing.arrived is not None:
@@ -60,7 +60,7 @@ class Open:
         raise RuntimeError("nothing has come to a cut that stops the model")
 
     def take_terms(self) -> list[Tensor]:
-        """Return the terms for the client's own gradient since the last call."""
+        """Return the client's own loss terms since the last call."""
         terms = [term for crossing in self.crossings for term in crossing.terms]
         for crossing in self.crossings:
             crossing.terms.clear()
@@ -69,25 +69,25 @@ class Open:
 
 @dataclass(frozen=True)
 class Channel:
-    """The cuts of a run, how numbers cross them, and what a defence does to them.
+    """The cuts of a run, with the codec and the defence that act on them.
 
-    The paradigm owns it. Training steps `open` it, attacks and byte counts `record` it: both cross
-    the same cuts, so what an attacker reads is what was trained with. Of one cut, activations go
-    up; of two, they go up at the first and come down at the second one (a U-shaped split). More
-    than two are places of one cut each, to be compared.
+    The paradigm owns the channel. Training steps `open` it; attacks and byte counts `record` it.
+    Both use the same cuts, so an attacker reads what training sends. At a single cut, activations
+    go up. At two cuts (a U-shaped split) they go up at the first and down at the second. More
+    than two cuts are alternatives to compare, each as a single cut.
 
     Args:
         layers: Decoder layers before which tensors cross, ascending.
-        codec: How numbers are written for the wire; None writes them as they are computed.
-        bucket: Messages are filled to a multiple of so many tokens a sample.
-        defence: What the parties do to what crosses; None is nothing.
-        labels_cross: Whether the server is told the answers and computes the loss.
-        paradigm: Name of the paradigm that owns it.
-        hypothetical: Whether the run has no such channel, and figures say what would cross.
-        taps: What an attacker does at a cut besides, by its layer.
+        codec: Codec of activations and gradients; None sends them as computed.
+        bucket: Pad messages to a multiple of this many tokens per sample.
+        defence: Defence that the parties apply to what crosses; None is none.
+        labels_cross: Whether the server gets the answers and computes the loss.
+        paradigm: Name of the paradigm that owns the channel.
+        hypothetical: Whether the run has no such channel; results then describe what would cross.
+        taps: An attacker's additional stages at a cut, by its layer.
 
     Raises:
-        ConfigError: If the cuts do not ascend, or the bucket holds no token.
+        ConfigError: If the cuts do not ascend, or the bucket is below 1.
 
     >>> Channel((4,)).label, Channel((2, 6), bucket=16).label, Channel.supposed((4,)).label
     ('up@4', 'up@2+down@6/bucket16', 'hypothetical:up@4')
@@ -103,20 +103,20 @@ class Channel:
     taps: Mapping[int, Stages] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check what does not depend on the model."""
+        """Check the settings that do not depend on the model."""
         check_bucket(self.bucket)
         if list(self.layers) != sorted(set(self.layers)) or min(self.layers, default=0) < 0:
             raise ConfigError(f"cuts are {list(self.layers)}", remedy="give layers, ascending")
 
     @classmethod
     def supposed(cls, layers: Sequence[int], paradigm: str = "centralized") -> Self:
-        """Return a channel that a run does not have: cuts somebody asks for, without codec."""
+        """Return a hypothetical channel with the given cuts and no codec."""
         given = tuple(layers)
         return cls(given, labels_cross=len(given) < 2, paradigm=paradigm, hypothetical=True)
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """Return the cuts with the way that activations take."""
+        """Return the cuts with the direction of the activations."""
         ways = [Direction.UP] * len(self.layers)
         if len(self.layers) == 2:
             ways[1] = Direction.DOWN
@@ -124,7 +124,7 @@ class Channel:
 
     @property
     def label(self) -> str:
-        """Return its name in results, without the defence, which has a name of its own."""
+        """Return the name in results, without the defence (see `defence_label`)."""
         if not self.layers:
             return ""
         parts = ["+".join(f"{cut.direction}@{cut.layer}" for cut in self.cuts)]
@@ -138,10 +138,10 @@ class Channel:
         return "none" if self.defence is None else self.defence.label
 
     def check(self, model: VisionLanguageModel) -> None:
-        """Refuse cuts that a model does not have.
+        """Check the cuts against a model.
 
         Raises:
-            ConfigError: If there is no such decoder layer.
+            ConfigError: If the model has no such decoder layer.
         """
         for layer in self.layers:
             if layer >= model.num_layers:
@@ -151,9 +151,9 @@ class Channel:
                 )
 
     def tapped(self, layer: int, stages: Stages) -> Self:
-        """Return the channel with an attacker's hand on one of its cuts.
+        """Return the channel with an attacker's stages at one of its cuts.
 
-        Its stages run after the defence's own of the same end, before the codec.
+        These run after the defence's stages at the same end, and before the codec.
 
         Raises:
             ConfigError: If there is no such cut.
@@ -162,15 +162,15 @@ class Channel:
         return replace(self, taps={**self.taps, layer: stages})
 
     def with_bucket(self, bucket: int) -> Self:
-        """Return the channel with messages of another size: hypothetical, unless it is its own."""
+        """Return the channel with another bucket; a changed bucket makes it hypothetical."""
         other = bucket != self.bucket
         return replace(self, bucket=bucket, hypothetical=self.hypothetical or other)
 
     def at_entrance(self) -> Self:
-        """Return a channel of the same sizes before the first layer, so that no layer need run.
+        """Return a channel with the same sizes before the first layer, so that no layer runs.
 
-        Sizes are the same at every cut, unless a defence changes what crosses: then it is the
-        same channel.
+        Sizes are the same at every cut, unless a defence changes what crosses. With a defence,
+        this method returns the channel itself.
         """
         if self.defence is not None:
             return self
@@ -190,22 +190,21 @@ class Channel:
         instead: Arrived | None = None,
         scale: float = 1.0,
     ) -> Iterator[Open]:
-        """Let a model compute across the cuts; what crosses is counted.
+        """Open the cuts: the model computes across them, and the transcript counts what crosses.
 
         Args:
             model: The whole model, with or without LoRA.
             gradients: Count the gradients too.
-            store: Keep the tensors, and not only their sizes.
-            key: What random numbers depend on: the first pass is this micro-batch, each later
-                one the next.
-            mode: What the passes are for; None is what the model says.
-            stop: Cut behind which no layer runs: `StoppedAtCut` is raised there.
-            terms: Ask the defence for the terms of the client's own gradient; see
-                `Open.take_terms`.
-            instead: What arrives behind the first cut in place of what would cross it now: it has
-                crossed, and was counted, in an earlier pass that stopped there.
-            scale: By what the loss, and so every gradient, is multiplied. Gradients cross without
-                it: a defence, a codec and whoever records see them as they are.
+            store: Keep the tensors, not only their sizes.
+            key: Key of the random numbers. The first pass is its micro-batch, and each later pass
+                is the next one.
+            mode: Mode of the passes; None takes the model's.
+            stop: Cut after which no layer runs: `StoppedAtCut` is raised there.
+            terms: Ask the defence for the client's own loss terms; see `Open.take_terms`.
+            instead: What arrives after the first cut in place of the current activations. It
+                crossed and was counted in an earlier pass that stopped there.
+            scale: Factor of the loss, and so of every gradient. Gradients cross without it, so
+                the defence, the codec and the transcript see unscaled gradients.
 
         Raises:
             ConfigError: If the model has no such layer, or the channel no such cut.
@@ -255,10 +254,10 @@ class Channel:
         Args:
             model: The whole model, with or without LoRA.
             gradients: Record the gradients too.
-            store: Keep the tensors, and not only their sizes.
+            store: Keep the tensors, not only their sizes.
             key: As in `open`.
-            mode: For what kind of pass the parties' stages run, whatever mode the model is in;
-                None is what the model says.
+            mode: Mode in which the parties' stages run, whatever the model's mode is; None takes
+                the model's.
             stop: As in `open`.
         """
         with self.open(
@@ -268,10 +267,10 @@ class Channel:
 
     @torch.no_grad()
     def activation_bytes(self, model: VisionLanguageModel, inputs: PreparedInputs) -> Tensor:
-        """Return the size of each sample's activations at all cuts together, ``[B]`` int64.
+        """Return the bytes of each sample's activations over all cuts, ``[B]`` int64.
 
-        As many bytes of gradients come back. Nothing runs for it, unless a defence decides from
-        the activations which tokens cross.
+        The gradients take as many bytes. The model runs only if a defence decides from the
+        activations which tokens cross.
         """
         if self.defence is None or not self.defence.withdraws:
             dtype = next(model.language_model.parameters()).dtype
@@ -310,10 +309,10 @@ class Channel:
 
 @contextmanager
 def stopped() -> Iterator[None]:
-    """Call a model inside whose channel is recorded with ``stop``.
+    """Run a model whose channel is open with ``stop``, and absorb `StoppedAtCut`.
 
     Raises:
-        RuntimeError: If the model never comes to its cut.
+        RuntimeError: If the model never reaches its cut.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""How numbers are written for the wire, how many bytes that takes, and what it loses."""
+"""Codecs of activations and gradients on the wire: formats, sizes and errors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 CodecName = Literal["fp32", "bf16", "fp16", "int8"]
-"""``int8`` has a scale of its own, in fp32, for every token."""
+"""``int8`` has one fp32 scale per token."""
 
-# fp64 is only written where parties compute in it, and no codec to choose
+# fp64 is only sent if parties compute in it; users cannot choose it
 _FLOATS: dict[str, torch.dtype] = {
     "fp64": torch.float64,
     "fp32": torch.float32,
@@ -20,17 +20,17 @@ _FLOATS: dict[str, torch.dtype] = {
 
 
 class Codec(ABC):
-    """Writes activations and gradients ``[..., d]`` as tensors that cross, and reads them back."""
+    """Encodes activations and gradients ``[..., d]`` for the wire, and decodes them."""
 
     name: str
 
     @abstractmethod
     def encode(self, values: Tensor) -> dict[str, Tensor]:
-        """Return what crosses."""
+        """Return the tensors that cross, by name."""
 
     @abstractmethod
     def decode(self, parts: dict[str, Tensor], dtype: torch.dtype) -> Tensor:
-        """Return what the receiver computes with."""
+        """Return the decoded values ``[..., d]`` in the receiver's dtype."""
 
     @abstractmethod
     def token_bytes(self, width: int) -> int:
@@ -41,16 +41,16 @@ class Codec(ABC):
         return False
 
     def round_trip(self, values: Tensor) -> Tensor:
-        """Return what arrives, cut from the graph unless nothing is lost."""
+        """Return the decoded values, detached from the graph unless the codec is lossless."""
         if self.keeps(values.dtype):
             return values
         return self.decode(self.encode(values.detach()), values.dtype)
 
     def through(self, values: Tensor) -> Tensor:
-        """Return what arrives, with the gradient handed back as it comes.
+        """Return the decoded values with a straight-through gradient.
 
-        A sender applies the gradient it receives to what it had before the rounding; so does
-        this inside one graph.
+        A real sender applies the received gradient to its values before rounding. This method
+        does the same within one graph.
         """
         if self.keeps(values.dtype):
             return values
@@ -58,7 +58,7 @@ class Codec(ABC):
 
 
 class Cast(Codec):
-    """A floating-point type. What it cannot hold is written as its largest number, not infinity.
+    """A cast to a floating-point dtype; overflow is clamped to the largest finite number.
 
     >>> Cast("fp16").round_trip(torch.tensor([1e6, 0.1])).tolist()
     [65504.0, 0.0999755859375]
@@ -69,7 +69,7 @@ class Cast(Codec):
         self.dtype = _FLOATS[name]
 
     def encode(self, values: Tensor) -> dict[str, Tensor]:
-        """Return the values in the type of the wire."""
+        """Return the values in the codec's dtype."""
         if self.keeps(values.dtype):
             return {"values": values}
         limit = torch.finfo(self.dtype).max
@@ -89,10 +89,10 @@ class Cast(Codec):
 
 
 class Int8(Codec):
-    """Eight bits a number and one fp32 scale a token, symmetric around zero.
+    """Eight bits per number and one fp32 scale per token, symmetric around zero.
 
-    The largest number of a token is written as 127, so the error of each is at most half of
-    ``largest / 127``.
+    The number of largest magnitude in a token is encoded as ±127, so the error of each number is
+    at most half of ``largest / 127``.
 
     >>> Int8().encode(torch.tensor([[127.0, 0.4, -0.6]]))["values"].tolist()
     [[127, 0, -1]]
@@ -105,7 +105,7 @@ class Int8(Codec):
         """Return ``values`` as int8 ``[..., d]`` and ``scale`` as fp32 ``[..., 1]``."""
         numbers = values.float()
         scale = numbers.abs().amax(dim=-1, keepdim=True) / 127
-        # a token that is not finite keeps a scale that is not, so it arrives as broken as it left
+        # a non-finite token keeps a non-finite scale, so the receiver still sees that it is broken
         steps = (numbers / scale.where(scale > 0, 1.0)).nan_to_num().round().clamp(-127, 127)
         return {"values": steps.to(torch.int8), "scale": scale}
 
@@ -128,12 +128,12 @@ def make_codec(name: CodecName) -> Codec:
 
 
 def native(dtype: torch.dtype) -> Codec:
-    """Return the codec that writes numbers of a floating-point type as they are."""
+    """Return the lossless codec of a floating-point dtype."""
     return Cast(next(name for name, kept in _FLOATS.items() if kept == dtype))
 
 
 def squared_error(sent: Sequence[Tensor], arrived: Sequence[Tensor]) -> tuple[float, float]:
-    """Return the sums of squares of what was lost and of what was sent."""
+    """Return the squared norms of the error and of the sent values."""
     before = torch.cat([row.detach().double().flatten() for row in sent])
     after = torch.cat([row.detach().double().flatten() for row in arrived])
     return float((before - after).square().sum()), float(before.square().sum())

@@ -1,4 +1,4 @@
-"""`Crossing`: the place in the decoder where activations leave their owner and gradients return."""
+"""`Crossing`: a cut in the decoder, where activations leave their owner and gradients return."""
 
 from dataclasses import dataclass
 from types import TracebackType
@@ -24,12 +24,12 @@ from .transcript import Kind, Transcript
 
 @dataclass(frozen=True)
 class Arrived:
-    """What has come to the far end of a cut.
+    """What arrived at the far end of a cut.
 
     Args:
-        rows: Tokens behind ``decode``, one sample after another, ``[sum T_i, d]``.
-        context: What the parties know of them.
-        places: Which of the rows that came to the cut they are; None for all of them.
+        rows: Decoded tokens, one sample after another, ``[sum T_i, d]``.
+        context: What the parties know of these rows.
+        places: Indices of these rows among those before the cut; None if none were withdrawn.
     """
 
     rows: Tensor
@@ -38,36 +38,36 @@ class Arrived:
 
 
 class StoppedAtCut(Exception):
-    """The layers before the cut are done, and those behind it shall not run."""
+    """Raised after the layers before the cut have run, to stop the layers after it."""
 
 
 class Crossing:
     """A cut before one decoder layer, open while used as a context manager.
 
-    With no stage and no codec that loses anything the hook only looks: the model computes as if
-    it were not there, bit for bit, in its loss and in every gradient. Stages change what passes:
-    what crosses (and is recorded and counted) is what lies between ``encode`` and ``decode``, for
-    the gradient between ``encode_gradient`` and ``decode_gradient``. The codec then writes either
-    for the wire; recorded is what the receiver reads.
+    Without stages and with a lossless codec the hook only observes: loss and gradients are
+    bit-equal to those of the model without it. Stages change tensors on their way. What crosses
+    lies between ``encode`` and ``decode`` or, for gradients, between ``encode_gradient`` and
+    ``decode_gradient``. The codec is applied to it, and the transcript records what the receiver
+    reads.
 
-    It works in training, with gradient checkpointing (the hook stays outside the recomputed part),
-    in evaluation and in `generate`. `Channel` alone makes crossings.
+    A crossing works in training, with gradient checkpointing (the hook is outside the recomputed
+    part), in evaluation and in `generate`. Only `Channel` creates crossings.
 
     Args:
         model: The whole model, with or without LoRA.
-        site: The decoder layer before which the tensors cross, and which way activations go.
-        transcript: Where to record.
+        site: The decoder layer before which tensors cross, and the activations' direction.
+        transcript: The transcript to record in.
         gradients: Record the gradients too.
-        codec: How numbers are written for the wire; None writes them as they are computed.
-        bucket: Messages are filled to a multiple of so many tokens a sample.
-        defence: What the run does to what crosses, or None.
-        tap: What an attacker does there besides, after the defence's own stages.
-        key: What random numbers of the first pass depend on; each pass is a micro-batch further.
-        mode: What the passes are for; None is what the model says.
-        stops: Raise `StoppedAtCut` in place of the layers behind the cut.
-        asks: Ask the defence for terms of the client's own gradient.
-        instead: What arrives in place of what would cross now: it has crossed already.
-        scale: By what the loss is multiplied; gradients cross without it.
+        codec: Codec of activations and gradients; None sends them as computed.
+        bucket: Pad messages to a multiple of this many tokens per sample.
+        defence: The run's defence, or None.
+        tap: An attacker's stages, which run after the defence's.
+        key: Key of the first pass's random numbers; each later pass is the next micro-batch.
+        mode: Mode of the passes; None takes the model's.
+        stops: Raise `StoppedAtCut` instead of running the layers after the cut.
+        asks: Ask the defence for the client's own loss terms.
+        instead: What arrives in place of the current activations; it has already crossed.
+        scale: Factor of the loss; gradients cross without it.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class Crossing:
         self.gradients, self.key, self.mode = gradients, key, mode
         self.stops, self.asks, self.instead, self.scale = stops, asks, instead, scale
         self.arrived: Arrived | None = None
-        """What has come behind a cut that stops the model."""
+        """What arrived, if this cut stops the model."""
         self.terms: list[Tensor] = []
-        """Terms for the client's own gradient, of the passes since they were last taken."""
+        """The client's own loss terms of the passes since they were last taken."""
         self._passes, self._token = 0, 0
         self._layout: PassingRows | None = None
         self._recorder = Recorder(transcript, site, codec, bucket)
@@ -103,7 +103,7 @@ class Crossing:
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def __enter__(self) -> Self:
-        """Place the hooks."""
+        """Register the hooks."""
         entrance = find_llava(self.model)
         layer = self.model.decoder_layers[self.site.cut]
         self._handles = [
@@ -120,13 +120,13 @@ class Crossing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles, self._layout = [], None
 
     def _enter_model(self, module: LlavaModel, _: object, kwargs: dict[str, Any]) -> None:
-        # a policy may shorten the rows on their way to the cut
+        # a policy may drop tokens in the layers before the cut
         entering = self.model.entering(self.site.cut, kwargs)
         self._layout = layout = PassingRows.read(entering, module.config.image_token_id)
         self._passes += layout.prefill
@@ -156,7 +156,7 @@ class Crossing:
         return args, {**kwargs, **changed, "hidden_states": received}
 
     def _look(self, hidden: Tensor, layout: PassingRows) -> None:
-        """Record what passes, which nothing changes on its way."""
+        """Record activations and gradients that pass unchanged."""
         real, context = layout.real.to(hidden.device), self._context(layout)
         rows, left = hidden[real], self._left_of_client(context)
         self._recorder.record(Kind.ACTIVATION, rows, rows, context, left)
@@ -172,10 +172,10 @@ class Crossing:
     def _send(
         self, hidden: Tensor, layout: PassingRows, cache: DynamicCache | None
     ) -> tuple[Tensor, dict[str, Any] | None]:
-        """Return what the layers behind the cut compute with, and what they are told besides."""
+        """Send activations; return the hidden states after the cut, and new layer inputs."""
         real = layout.real.to(hidden.device)
         crossed, context, places = self.ends.encode(hidden[real], self._context(layout))
-        # a node of its own: the gradient of the client's own term does not cross
+        # a separate graph node, so that the gradient of the client's own term does not cross
         sent = crossed.view_as(crossed) if self._add_term(crossed, context) else crossed
         received = sent if self.codec is None else self.codec.through(sent)
         if places is not None:
@@ -192,7 +192,7 @@ class Crossing:
     def _receive(
         self, arrived: Arrived, layout: PassingRows, cache: DynamicCache | None
     ) -> tuple[Tensor, dict[str, Any] | None]:
-        """Return what the layers behind the cut compute with of what has crossed before."""
+        """Return hidden states and layer inputs for activations that crossed before."""
         real = layout.real.to(arrived.rows.device)
         if arrived.places is not None:
             self._note_withdrawal(arrived.places, arrived.context, real)
@@ -210,7 +210,7 @@ class Crossing:
         return padded, self._behind.begin(padded, context.layout, cache)
 
     def _add_term(self, crossed: Tensor, context: StageContext) -> bool:
-        """Ask the defence for the client's own term, if anybody wants it; return whether it has one."""
+        """Collect the client's own loss term if requested; return whether there is one."""
         term = self.ends.term(crossed, context) if self.asks else None
         self.terms += [] if term is None else [term]
         return term is not None
@@ -259,7 +259,7 @@ class Crossing:
         return context if current is None else context.about(current.inputs)
 
     def _layout_here(self) -> PassingRows:
-        """Return the layout at this depth, where others may have dropped tokens before."""
+        """Return the layout at this depth, without the tokens dropped at earlier cuts."""
         layout, current = self._layout, self.model.under_way
         if layout is None:
             raise RuntimeError("a decoder layer ran without its model: call the whole model")
@@ -274,14 +274,15 @@ class Crossing:
         current.keep(places_by_sample(places, real.sum(dim=1), context))
 
     def _left_of_client(self, context: StageContext) -> tuple[Tensor, ...]:
-        """Return which of the client's tokens are at the cut; nothing where all of them are."""
+        """Return the indices of the client's tokens left at the cut; empty if all are left."""
         current = self.model.under_way
         return () if current is None or context.token else current.kept or ()
 
 
 def find_llava(model: nn.Module) -> LlavaModel:
-    """Return the module that sees tokens, mask and image at once, with or without adapters.
+    """Return the module that receives tokens, mask and image, with or without adapters.
 
-    Adapters call the outer model's `forward` directly, past its hooks; this one is always called.
+    Adapters call the outer model's `forward` directly and so skip its hooks. Hooks on this module
+    always run.
     """
     return next(module for module in model.modules() if isinstance(module, LlavaModel))

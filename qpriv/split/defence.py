@@ -1,6 +1,6 @@
-"""`Defence`: what the two ends of a cut do so that less can be taken from what crosses.
+"""`Defence`: the base class of defences, which change what crosses so that it leaks less.
 
-The base class alone lives here, since the channel runs it; each defence has a file of its own in
+Only the base class is here, because the channel runs it. Each defence has its own file in
 `qpriv.defences`.
 """
 
@@ -19,14 +19,14 @@ EVERYWHERE: frozenset[Mode] = frozenset({"train", "evaluate", "generate"})
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a defence needs of a run; it is checked before weights load.
+    """A defence's requirements of a run, checked before weights load.
 
     Args:
-        clients: Least number of clients.
-        together: Whether the clients must step together, so that `Defence.join` sees all parts.
-        labels: Whether the server must be told the answers, as in split learning.
-        batch_size: Least number of samples of one client in one pass, on average.
-        trained: Whether something must train before the first cut, for a term to move it.
+        clients: Smallest number of clients.
+        together: Whether the clients must step together, so that `Defence.join` gets all parts.
+        labels: Whether the server must get the answers, as in split learning.
+        batch_size: Smallest mean number of samples per client and pass.
+        trained: Whether some layer before the first cut must be trained by the defence's loss.
     """
 
     clients: int = 1
@@ -38,11 +38,11 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Part:
-    """What has come from one of the clients that step together.
+    """The part of one client, if clients step together.
 
     Args:
-        rows: Its tokens behind ``decode``, one sample after another, ``[sum T_i, d]``.
-        context: What the parties know of them, as the client does.
+        rows: The client's decoded tokens, one sample after another, ``[sum T_i, d]``.
+        context: The client's context of these rows.
     """
 
     rows: Tensor
@@ -50,26 +50,26 @@ class Part:
 
 
 class Defence(nn.Module, ABC):
-    """Changes what crosses, adds a term of the client's own to its gradient, or both.
+    """Changes what crosses, adds a loss term for the client, or both.
 
-    Nothing else in the suite need know of it: a subclass in one file is trained, recorded,
-    attacked, counted, resumed and run between real parties. `sender` holds what the client
-    trains, and goes where its adapter goes: handed over, or of each client its own. `receiver`
-    holds what the server trains. Both are empty modules unless a subclass, or its `build`, sets
-    them; other parameters and buffers are not trained.
+    A subclass needs only its own file: the suite trains, records, attacks, counts and resumes it,
+    and runs it between real parties. `sender` holds the client's trained weights and follows the
+    client's adapter (handed over or private). `receiver` holds the server's trained weights. Both
+    are empty modules unless the subclass or its `build` sets them. Other parameters and buffers
+    are not trained.
 
-    Every tensor that is drawn at random is drawn from `StageContext.normal` or
-    `StageContext.generator`, so that a resumed run draws the same.
+    Draw all random numbers from `StageContext.normal` or `StageContext.generator`, so that a
+    resumed run draws the same ones.
     """
 
     active_in: frozenset[Mode] = EVERYWHERE
-    """In which passes its stages run; its term is asked for where it is active in training."""
+    """Modes in which the stages run. `loss` is called if this contains ``train``."""
 
     needs = Requirements()
-    """What it needs of a run."""
+    """The defence's requirements of a run."""
 
     withdraws: bool = False
-    """Whether its encoder may return `Remaining`: fewer rows than come to the cut."""
+    """Whether the encoder may return `Remaining`, with fewer rows than it gets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,52 +79,52 @@ class Defence(nn.Module, ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """Return its name in results with the settings that tell it apart: ``noise(0.1)``."""
+        """Return the name in results with its distinguishing settings, such as ``noise(0.1)``."""
 
     @property
     def joins(self) -> bool:
-        """Return whether it joins the parts of clients that step together."""
+        """Return whether the defence overrides `join`."""
         return type(self).join is not Defence.join
 
     def build(self, hidden: int) -> None:
-        """Set `sender` and `receiver`, where they depend on the decoder's width ``hidden``.
+        """Set `sender` and `receiver` if they depend on the decoder's width ``hidden``.
 
-        It is called once, before training, with random numbers that are seeded by the run.
+        It is called once before training, with random numbers seeded by the run.
         """
 
     def stages(self, site: Site) -> Stages:
-        """Return what the two ends of a cut do; nothing, unless a subclass says so.
+        """Return the stages at the two ends of a cut; the default has none.
 
-        Activations that go up are encoded by the client and decoded by the server; at the second
-        cut of a U-shaped split it is the other way round. It is asked anew for each part of a
-        pass: what stages share is kept by the defence, not by this call.
+        For activations that go up, the client encodes and the server decodes. At the second cut
+        of a U-shaped split, the server encodes and the client decodes. This method is called
+        again for each part of a pass, so keep state that stages share in the defence itself.
         """
         return Stages()
 
     def loss(self, crossed: Tensor, context: StageContext) -> Tensor | None:
-        """Return a term for the client's own gradient, a scalar; None where there is none.
+        """Return the client's own loss term, a scalar, or None.
 
-        Asked where a client sends activations in training. The gradient of the term reaches what
-        the client trains before the first cut. It does not cross, and is clipped by a norm of its
-        own, whatever the server sends or says.
+        It is called when a client sends activations in training. The term's gradient reaches the
+        client's trained weights before the first cut. It does not cross, and it is clipped
+        separately, so the server cannot influence it.
 
         Args:
-            crossed: What crosses, ``[sum T_i, w]``.
-            context: What the client knows of it.
+            crossed: The rows that cross, ``[sum T_i, w]``.
+            context: The client's context of these rows.
         """
         return None
 
     def width(self, hidden: int) -> int:
-        """Return the width of what crosses of tokens of width ``hidden``."""
+        """Return the width of the rows that cross, for tokens of width ``hidden``."""
         return hidden
 
     def crossing_width(self, hidden: int, mode: Mode) -> int:
-        """Return the width of what crosses in passes of one kind."""
+        """Return the width of the rows that cross in a given mode."""
         return self.width(hidden) if mode in self.active_in else hidden
 
     def join(self, parts: Sequence[Part]) -> Sequence[Tensor]:
-        """Return what the server computes with in place of each part, in the same shapes.
+        """Return the rows that replace each part at the server, in the same shapes.
 
-        Called where clients step together; gradients return through it to all of them.
+        It is called if clients step together. Gradients flow back through it to all clients.
         """
         return [part.rows for part in parts]

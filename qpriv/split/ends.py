@@ -1,4 +1,4 @@
-"""`Ends`: what the two ends of a cut do to what crosses it, in one process or apart."""
+"""`Ends`: runs the stages at the two ends of a cut, in one process or in several."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,15 +14,14 @@ from .transcript import Direction
 
 @dataclass(frozen=True)
 class Ends:
-    """Runs the stages of a cut, at whichever of its ends somebody is.
+    """Runs the stages of a cut in their order.
 
-    Hooks in one process play both ends of a cut; of parties that are apart each plays its own.
-    All find here which stages run in a pass and in which order: a sender's are the defence's own
-    and then the attacker's, a receiver undoes them in reverse.
+    Hooks in one process play both ends of a cut; separate parties play one end each. A sender
+    runs the defence's stages and then the attacker's. A receiver runs them in reverse order.
 
     Args:
-        defence: What the run does to what crosses, or None.
-        tap: What an attacker does there besides.
+        defence: The run's defence, or None.
+        tap: An attacker's additional stages.
     """
 
     defence: Defence | None = None
@@ -30,27 +29,28 @@ class Ends:
 
     @property
     def idle(self) -> bool:
-        """Return whether nobody does anything."""
+        """Return whether there is neither a defence nor a tap."""
         return self.defence is None and not self.tap
 
     def width(self, hidden: int, mode: Mode) -> int:
-        """Return the width of what crosses of tokens of width ``hidden``."""
+        """Return the width of the rows that cross, for tokens of width ``hidden``."""
         return hidden if self.defence is None else self.defence.crossing_width(hidden, mode)
 
     def encode(
         self, rows: Tensor, context: StageContext
     ) -> tuple[Tensor, StageContext, Tensor | None]:
-        """Return what a sender makes of activations.
+        """Encode activations at their sender.
 
         Args:
-            rows: Real tokens one after another, ``[sum T_i, d]``.
-            context: What the sender knows of them.
+            rows: Real tokens, one sample after another, ``[sum T_i, d]``.
+            context: The sender's context of these rows.
 
         Returns:
-            What crosses, its context, and which of the rows it stands for; None for all of them.
+            The rows that cross, their context, and their indices among the given rows; None if
+            no row was withdrawn.
 
         Raises:
-            ValueError: If a stage returns another number of rows without saying which.
+            ValueError: If a stage changes the number of rows without returning `Remaining`.
         """
         places: Tensor | None = None
         for stage in self._stages("encode", context):
@@ -63,31 +63,31 @@ class Ends:
         return rows, context, places
 
     def decode(self, rows: Tensor, context: StageContext) -> Tensor:
-        """Return what a receiver computes with of activations, ``[sum T_i, d]``."""
+        """Decode activations at their receiver, ``[sum T_i, d]``."""
         return self._passed("decode", rows, context)
 
     def encode_gradient(self, gradient: Tensor, context: StageContext) -> Tensor:
-        """Return what crosses of the gradient of activations, by whoever has received these."""
+        """Encode the gradient of activations at the activations' receiver."""
         return self._passed("encode_gradient", gradient, context)
 
     def decode_gradient(self, gradient: Tensor, context: StageContext) -> Tensor:
-        """Return what goes on of a gradient that has come back to the sender of activations."""
+        """Decode a gradient that has returned to the sender of the activations."""
         return self._passed("decode_gradient", gradient, context)
 
     def change_gradients(self, context: StageContext) -> bool:
-        """Return whether anything is done to gradients on their way back."""
+        """Return whether any stage changes gradients."""
         parts: tuple[Part, ...] = ("encode_gradient", "decode_gradient")
         return any(True for part in parts for _ in self._stages(part, context))
 
     def term(self, crossed: Tensor, context: StageContext) -> Tensor | None:
-        """Return the defence's term for the gradient of a client that sends in training.
+        """Return the defence's loss term for a client that sends in training.
 
         Args:
-            crossed: What crosses, ``[sum T_i, w]``.
-            context: What the client knows of it.
+            crossed: The rows that cross, ``[sum T_i, w]``.
+            context: The client's context of these rows.
 
         Returns:
-            A scalar, or None where there is no term.
+            A scalar, or None without a term.
         """
         own, sends = self.defence, context.site.direction is Direction.UP
         if own is None or not sends or context.mode != "train" or "train" not in own.active_in:
@@ -104,7 +104,7 @@ class Ends:
         return rows
 
     def _stages(self, part: Part, context: StageContext) -> Iterable[Stage]:
-        """Return the stages of one part, in the order in which they run."""
+        """Return the stages of one part in running order."""
         own, hands = self.defence, [self.tap]
         if own is not None and context.mode in own.active_in:
             hands.insert(0, own.stages(context.site))

@@ -1,9 +1,9 @@
-"""Parties that own some of the decoder's layers and can compute nothing else.
+"""`Segment`, `Head` and `Tail`: parts of the decoder that separate parties own.
 
-`Crossing` looks into one whole model; these are that model taken apart. Each holds references to
-its own layers only, so that who owns what is a fact about objects: a `Segment` has no embedding,
-no head and no other layer to read. Run one after another, cut by detached leaves, they equal the
-whole model bit for bit, in loss and in every gradient.
+`Crossing` observes one whole model; here the model is taken apart. Each part references only its
+own layers, so ownership is a property of objects: a `Segment` has no embedding, no head and no
+other layer to read. Run one after another with detached leaves between them, the parts are
+bit-equal to the whole model in loss and gradients.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,10 +21,10 @@ from .layout import TokenLayout
 
 
 class Segment(nn.Module):
-    """Decoder layers ``[start, stop)``: all that the server of a U-shaped split holds.
+    """Decoder layers ``[start, stop)``, as the server of a U-shaped split owns them.
 
     Args:
-        model: The model whose layers it shares, with or without LoRA.
+        model: The model whose layers the segment shares, with or without LoRA.
         start: The first layer.
         stop: One past the last layer.
     """
@@ -43,10 +43,10 @@ class Segment(nn.Module):
         """Run the layers.
 
         Args:
-            hidden: What enters the first layer, ``[B, S, d]``.
-            mask: 1 for every real token, those in the cache included, ``[B, P + S]``.
+            hidden: Input of the first layer, ``[B, S, d]``.
+            mask: 1 for every real token, including those in the cache, ``[B, P + S]``.
             positions: Positions of the tokens in ``hidden``, ``[B, S]``.
-            cache: Keys and values of this party's layers; filled in place.
+            cache: Keys and values of this party's layers; updated in place.
         """
         inputs = layer_inputs(
             self.config, self.rotary, hidden, mask, positions, cache, layer=self.start
@@ -61,7 +61,7 @@ class Segment(nn.Module):
 
 
 class Head(Segment):
-    """Embeddings, projector and layers ``[0, stop)``: where a client's data enter."""
+    """Embeddings, projector and layers ``[0, stop)``: the client's entrance of the decoder."""
 
     def __init__(self, model: VisionLanguageModel, stop: int) -> None:
         super().__init__(model, 0, stop)
@@ -71,11 +71,11 @@ class Head(Segment):
         self.image_token = model.preprocessor.image_token
 
     def embed(self, input_ids: Tensor, kept: list[Tensor] | None = None) -> Tensor:
-        """Return the embeddings ``[B, S, d]`` of tokens, image tokens replaced by the image.
+        """Return token embeddings ``[B, S, d]`` with projected features at the image tokens.
 
         Args:
             input_ids: Token ids with an image id for each kept patch, ``[B, S]``.
-            kept: Features of the kept patches of each sample, ``[k_i, D]``; None without image.
+            kept: Features of the kept patches of each sample, ``[k_i, D]``; None without images.
         """
         embedded: Tensor = self.embedding(input_ids)
         if kept is None:
@@ -87,7 +87,7 @@ class Head(Segment):
 
 
 class Tail(Segment):
-    """Layers ``[start, L)``, the last norm and the LM head: where answers and labels are."""
+    """Layers ``[start, L)``, the final norm and the LM head: the owner of labels and answers."""
 
     def __init__(self, model: VisionLanguageModel, start: int) -> None:
         super().__init__(model, start, model.num_layers)
@@ -97,12 +97,12 @@ class Tail(Segment):
         self._loss = model.stock.loss_function
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the scores of the next token, ``[B, S, V]``."""
+        """Return the logits of the next token, ``[B, S, V]``."""
         scores: Tensor = self.lm_head(self.norm(hidden))
         return scores
 
     def next_ids(self, hidden: Tensor) -> Tensor:
-        """Return the likeliest next token of every row, ``[B]``."""
+        """Return the most likely next token of every row, ``[B]``."""
         return self.logits(hidden[:, -1:])[:, -1].argmax(dim=-1)
 
     def loss(self, hidden: Tensor, labels: Tensor) -> Tensor:
@@ -114,15 +114,15 @@ class Tail(Segment):
 
 
 def unpack_labels(layout: TokenLayout, rows: Tensor) -> Tensor:
-    """Return labels that crossed as ``[sum T_i]`` as a padded batch ``[B, S]``."""
+    """Return labels ``[sum T_i]`` as a padded batch ``[B, S]``."""
     return layout.unpack(rows.long(), IGNORED)
 
 
 def shed(model: VisionLanguageModel, *kept: nn.Module) -> None:
-    """Free every frozen weight of a model that is in none of the kept parts.
+    """Free every frozen weight of a model that belongs to none of the kept parts.
 
-    A server's process then holds its own layers, and of all others the shapes alone. Adapters
-    stay, so that the server's can be exported.
+    A server's process then holds its own layers, and only the shapes of all others. Adapters
+    stay, so that the server's adapter can be exported.
     """
     staying = {id(parameter) for part in kept for parameter in part.parameters()}
     for module in model.modules():

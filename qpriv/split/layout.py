@@ -1,4 +1,4 @@
-"""How the tokens of a batch lie: padded in a model, and one after another on their way."""
+"""Layouts of a batch's tokens: padded in a model, packed one after another on the wire."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from .transcript import Span
 
 @dataclass(frozen=True)
 class TokenLayout:
-    """How tokens that crossed without padding are padded again.
+    """The padding of tokens that cross without it.
 
     Args:
         lengths: Real tokens of each sample, ``[B]``.
-        side: Where rows are padded.
-        positions: Positions of the real tokens one after another, ``[sum T_i]``; None where they
-            count 0, 1, 2, ... in every sample.
+        side: Side of the padding.
+        positions: Positions of the real tokens, one sample after another, ``[sum T_i]``; None if
+            they are 0, 1, 2, ... in every sample.
 
     >>> layout = TokenLayout(torch.tensor([1, 3]), "left")
     >>> layout.mask.tolist(), layout.position_ids.tolist()
@@ -43,8 +43,8 @@ class TokenLayout:
         """Return the layout of a padded batch.
 
         Args:
-            real: Where it holds a token, ``[B, S]`` bool.
-            positions: Positions of all columns, ``[B, S]``; None where they are counted out.
+            real: True for real tokens, ``[B, S]`` bool.
+            positions: Positions of all columns, ``[B, S]``; None if they have no gaps.
         """
         side: Side = "right" if bool(real[:, 0].all()) else "left"
         lengths = real.sum(dim=1)
@@ -55,7 +55,7 @@ class TokenLayout:
 
     @property
     def mask(self) -> Tensor:
-        """Return 1 where a padded batch holds a token, ``[B, S]``."""
+        """Return the attention mask, ``[B, S]``: 1 for real tokens."""
         columns = torch.arange(int(self.lengths.max()), device=self.lengths.device)
         if self.side == "left":
             columns = columns.flip(0)
@@ -84,7 +84,7 @@ class TokenLayout:
         return TokenLayout(lengths, self.side, torch.cat(counted))
 
     def pack(self, padded: Tensor) -> Tensor:
-        """Return the real tokens of ``[B, S, ...]`` one after another, ``[sum T_i, ...]``."""
+        """Return the real tokens of ``[B, S, ...]`` as ``[sum T_i, ...]``."""
         return padded[self.mask.bool()]
 
     def unpack(self, rows: Tensor, filler: int = 0) -> Tensor:
@@ -96,13 +96,13 @@ class TokenLayout:
 
 @dataclass(frozen=True)
 class PassingRows:
-    """Where the real tokens and the image lie in the padded batch that is passing.
+    """Positions of real tokens and images in the padded batch of the current pass.
 
     Args:
-        real: Where it holds a token, ``[B, S]`` bool.
-        spans: For each row where its image lies among the real tokens.
-        positions: Positions of all columns, ``[B, S]``; None where they are counted out.
-        prefill: False for a single token behind a prompt.
+        real: True for real tokens, ``[B, S]`` bool.
+        spans: Span of the image among the real tokens of each row.
+        positions: Positions of all columns, ``[B, S]``; None if they have no gaps.
+        prefill: False for a single generated token after a prompt.
     """
 
     real: Tensor
@@ -112,15 +112,15 @@ class PassingRows:
 
     @classmethod
     def read(cls, given: Mapping[str, Any], image_token: int) -> "PassingRows":
-        """Return the layout of what a model was called with.
+        """Return the layout of a model call.
 
         Args:
-            given: The arguments, by name.
-            image_token: The id that stands for a visual token.
+            given: Arguments of the call, by name.
+            image_token: Id of a visual token.
         """
         tokens: Tensor = given["input_ids"]
         mask, cache = given.get("attention_mask"), given.get("cache")
-        # a row that fills its batch is generated without a mask: the cache tells, not the mask
+        # use the cache, because a batch without padding is generated without a mask
         prefill = cache is None or cache.get_seq_length() == 0
         real = torch.ones_like(tokens, dtype=torch.bool)
         if mask is not None:
@@ -130,14 +130,14 @@ class PassingRows:
 
     @property
     def packed(self) -> TokenLayout:
-        """Return how the real tokens are padded again."""
+        """Return the layout of the real tokens."""
         return TokenLayout.read(self.real, self.positions)
 
     def left(self, kept: Sequence[Tensor]) -> "PassingRows":
         """Return the layout after tokens were dropped.
 
         Args:
-            kept: For each row which of its real tokens are left, ``[T_i]`` ascending.
+            kept: Indices of the remaining real tokens of each row, ``[T_i]`` ascending.
         """
         whole = self.packed
         lengths = torch.tensor([len(row) for row in kept], device=self.real.device)
@@ -157,12 +157,12 @@ class PassingRows:
 
 
 def image_spans(tokens: Tensor, real: Tensor, image_token: int) -> tuple[Span, ...]:
-    """Return where the image lies among the real tokens of each row; (0, 0) where there is none.
+    """Return the span of the image among the real tokens of each row; (0, 0) without an image.
 
     Args:
         tokens: Token ids, ``[B, S]``.
-        real: Which of them are no padding, ``[B, S]`` bool.
-        image_token: The id that stands for a visual token.
+        real: True for real tokens, False for padding, ``[B, S]`` bool.
+        image_token: Id of a visual token.
     """
     return tuple(
         _image_span(row[keep] == image_token) for row, keep in zip(tokens, real, strict=True)

@@ -1,9 +1,9 @@
-"""Message sizes in steps: how many tokens were kept is hidden from whoever sees sizes only.
+"""Padding of messages to buckets, which hides the number of kept tokens from eavesdroppers.
 
-The size of an encrypted message tells a bystander on the network how many tokens it holds, and
-so how much of the image was pruned. Filled up to the next multiple of a bucket, it tells only
-the bucket. The receiver still learns the true length, which it needs for its attention mask: a
-server is told ``k`` by construction, and only keeping the same ``k`` for all hides it there.
+The size of an encrypted message reveals how many tokens it holds, and so how much of the image
+was pruned. A message padded to the next multiple of a bucket reveals only the bucket. The receiver
+still learns the true length, because it needs the attention mask. The server therefore always
+learns the number ``k`` of kept tokens; only a constant ``k`` hides it from the server.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from qpriv.errors import ConfigError
 
 
 def check_bucket(bucket: int) -> None:
-    """Check a bucket.
+    """Check a bucket size.
 
     Raises:
-        ConfigError: If it holds no token.
+        ConfigError: If it is below 1.
     """
     if bucket < 1:
         raise ConfigError(f"bucket is {bucket}", remedy="choose 1 (no filling) or more tokens")
@@ -35,7 +35,7 @@ def filled(length: int, bucket: int) -> int:
 
 
 def padding_cost(lengths: Sequence[int], bucket: int) -> int:
-    """Return how many tokens are sent that nobody reads.
+    """Return the number of padding tokens that are sent.
 
     >>> padding_cost([30, 33], 16)
     17
@@ -44,13 +44,13 @@ def padding_cost(lengths: Sequence[int], bucket: int) -> int:
 
 
 def fill_rows(rows: Tensor, lengths: Tensor, bucket: int, filler: int = 0) -> Tensor:
-    """Return the tokens of a batch as they are sent: each sample filled to its bucket.
+    """Return the tokens of a batch as they are sent: each sample padded to its bucket.
 
     Args:
-        rows: Real tokens one sample after another, ``[sum T_i, ...]``.
+        rows: Real tokens, one sample after another, ``[sum T_i, ...]``.
         lengths: Real tokens of each sample, ``[B]``.
-        bucket: What lengths are multiples of on the way.
-        filler: What nobody reads.
+        bucket: Lengths are padded to multiples of this number.
+        filler: Value of the padding.
 
     >>> fill_rows(torch.tensor([1, 2, 3]), torch.tensor([1, 2]), 2).tolist()
     [1, 0, 2, 3]

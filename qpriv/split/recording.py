@@ -1,4 +1,4 @@
-"""`Recorder`: writes down what crosses one cut, in the size that it has on the wire."""
+"""`Recorder`: records what crosses a cut, with its size on the wire."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from .transcript import Direction, Kind, Transcript
 
 @dataclass(frozen=True)
 class Recorder:
-    """Keeps what crosses a cut in a transcript.
+    """Records what crosses a cut in a transcript.
 
     Args:
-        transcript: Where to record.
+        transcript: The transcript to record in.
         site: The cut.
-        codec: How numbers are written for the wire; None writes them as they are computed.
-        bucket: Messages are filled to a multiple of so many tokens a sample.
+        codec: Codec of activations and gradients; None sends them as computed.
+        bucket: Messages are padded to a multiple of this many tokens per sample.
     """
 
     transcript: Transcript
@@ -38,11 +38,11 @@ class Recorder:
         """Record activations or gradients.
 
         Args:
-            kind: Which of the two they are.
-            sent: What the sender gave to the codec, ``[sum T_i, w]``.
-            received: What the receiver reads.
-            context: What the parties know of them.
-            places: For each sample which of the client's tokens they are; empty where all are.
+            kind: Activations or gradients.
+            sent: Rows before the codec, ``[sum T_i, w]``.
+            received: Rows after the codec, as the receiver reads them.
+            context: The parties' context of these rows.
+            places: Indices of the rows among the client's tokens, per sample; empty if all cross.
         """
         size = (self.codec or native(sent.dtype)).token_bytes(sent.shape[-1])
         lengths, rows = context.lengths, context.split(received)
@@ -59,12 +59,12 @@ class Recorder:
             filler=padding_cost(lengths, self.bucket) * size,
             places=places,
         )
-        # what comes back to a client lies as it left: it knows the lengths
+        # returning tensors keep the layout that the client already knows
         if kind is Kind.ACTIVATION and whole and way is Direction.UP:
             self._record_layout(context)
 
     def _record_layout(self, context: StageContext) -> None:
-        # the receiver rebuilds mask and positions from the lengths, unless positions have gaps
+        # the receiver derives mask and positions from the lengths, unless positions have gaps
         layout, cut = context.layout, self.site.cut
         self.transcript.add(cut, Kind.LENGTHS, Direction.UP, list(layout.lengths[:, None]))
         if layout.positions is not None:

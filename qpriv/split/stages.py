@@ -1,8 +1,7 @@
-"""Stages: what the two ends of a cut do to tensors before they cross, and after they have.
+"""Stages: transformations of tensors before and after they cross a cut.
 
-A stage computes on the real tokens of a batch one after another, ``[sum T_i, d]``, as they cross:
-there is no padding to mind, and hooks in one process and parties on machines of their own hand it
-the very same rows.
+A stage gets the real tokens of a batch without padding, ``[sum T_i, d]``, as they cross. Hooks in
+one process and parties on separate machines give it the same rows.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ from .layout import TokenLayout
 from .transcript import Direction, Span
 
 Part = Literal["encode", "decode", "encode_gradient", "decode_gradient"]
-"""Which stage of a cut: the sender's or the receiver's of activations, then of gradients."""
+"""A stage of a cut: at the activations' sender or receiver, for activations or gradients."""
 
 _PARTS: tuple[Part, ...] = get_args(Part)
 _MODES: tuple[Mode, ...] = get_args(Mode)
@@ -30,11 +29,11 @@ _MODES: tuple[Mode, ...] = get_args(Mode)
 
 @dataclass(frozen=True)
 class Site:
-    """Where a stage sits.
+    """The location of a stage.
 
     Args:
         cut: The decoder layer before which tensors cross.
-        direction: Which way the activations go; gradients go the other way.
+        direction: Direction of the activations; gradients go in the opposite direction.
         width: Width ``d`` of the decoder.
     """
 
@@ -45,12 +44,12 @@ class Site:
 
 @dataclass(frozen=True)
 class RandomKey:
-    """What random numbers in training depend on: the same key draws the same numbers.
+    """The key of random numbers in training: equal keys draw equal numbers.
 
     Args:
         seed: Seed of the run, or of an attack.
         step: Optimiser step of the run.
-        micro_batch: Part of the step's batch.
+        micro_batch: Index of the micro-batch in the step.
         client: The client that sends.
     """
 
@@ -60,31 +59,31 @@ class RandomKey:
     client: int = 0
 
     def micro(self, number: int) -> "RandomKey":
-        """Return the key of a later part of the batch."""
+        """Return the key of a later micro-batch of the step."""
         return replace(self, micro_batch=self.micro_batch + number)
 
 
 @dataclass(frozen=True)
 class StageContext:
-    """What a stage may know of the rows in its hands.
+    """What a stage may know about its rows.
 
-    The client knows the samples; a server is told lengths and positions, and nothing else is in
-    the context of the stages it runs.
+    The client knows its samples. A server knows only lengths and positions, so the context of its
+    stages holds nothing else.
 
     Args:
-        site: Where the stage sits.
-        layout: How many tokens each sample has, ``[B]``, and their positions if these have gaps.
-        spans: For each sample where its image tokens lie; empty at a server.
+        site: The location of the stage.
+        layout: Number of tokens of each sample, ``[B]``, and their positions if these have gaps.
+        spans: Span of the image tokens of each sample; empty at a server.
         keys: Key of each sample; empty at a server.
         groups: Image (or patient) of each sample; empty at a server.
-        pixels: The client's own pictures, ``[B, 3, H, W]`` as CLIP is given them; None at a
-            server, and where rows are beams of samples.
-        patches: Which patch of its picture each image token of a sample stands for, ``[k_i]``,
-            -1 for a merged one; empty where ``pixels`` is None, and where activations come down.
-        mode: What the pass is for.
+        pixels: The client's images, ``[B, 3, H, W]``, preprocessed for CLIP; None at a server, and
+            if rows are beams of samples.
+        patches: Patch index of each image token of a sample, ``[k_i]``, -1 for merged tokens;
+            empty if ``pixels`` is None, and for activations that go down.
+        mode: Mode of the pass.
         token: 0 for whole sequences, n for the n-th single token of a generation.
-        key: What random numbers depend on in training.
-        part: Which stage it is.
+        key: Key of the random numbers in training.
+        part: The stage.
     """
 
     site: Site
@@ -107,10 +106,10 @@ class StageContext:
 
     @property
     def is_image(self) -> Tensor:
-        """Return which rows are tokens of an image, ``[sum T_i]`` bool.
+        """Return which rows are image tokens, ``[sum T_i]`` bool.
 
         Raises:
-            ValueError: If nobody has told, as at a server.
+            ValueError: If the spans are unknown, as at a server.
         """
         if not self.spans:
             raise ValueError("where the image lies is not known here")
@@ -126,18 +125,18 @@ class StageContext:
         return torch.split(rows, self.lengths)
 
     def generator(self, device: torch.device | str = "cpu") -> torch.Generator:
-        """Return a generator of this stage and pass alone, keyed by (seed, step, micro-batch).
+        """Return a generator for this stage and pass, keyed by (seed, step, micro-batch, client).
 
-        In evaluation and generation there are no steps: it depends on the seed alone, and so is
-        the same for every batch. `normal` draws by sample.
+        In evaluation and generation there are no steps: the generator depends on the seed only
+        and is the same for every batch. Use `normal` for numbers that differ between samples.
         """
         return self._seeded(device, self._numbers())
 
     def normal(self, rows: Tensor) -> Tensor:
-        """Return standard normal numbers in the shape and type of some rows, ``[sum T_i, ...]``.
+        """Return standard normal numbers in the shape and dtype of ``rows``, ``[sum T_i, ...]``.
 
-        In training they are keyed by (seed, step, micro-batch); in evaluation and generation by
-        seed and sample, so that an answer does not depend on what else is in the batch.
+        In training they depend on (seed, step, micro-batch, client). In evaluation and generation
+        they depend on seed and sample, so that an answer does not depend on the rest of the batch.
         """
         if self.mode == "train" or not self.keys:
             return _drawn(rows, self.generator(rows.device))
@@ -150,10 +149,10 @@ class StageContext:
         )
 
     def about(self, inputs: PreparedInputs) -> "StageContext":
-        """Return the context with what the client knows of its samples.
+        """Return the context with the client's knowledge of its samples added.
 
         Args:
-            inputs: What passes; each sample has one row, or one for each beam.
+            inputs: Inputs of the pass; each sample has one row, or one row per beam.
         """
         beams = len(self.layout.lengths) // len(inputs)
         samples = [sample for sample in inputs.batch.samples for _ in range(beams)]
@@ -164,26 +163,26 @@ class StageContext:
         )
         if beams > 1 or self.token:
             return known
-        # behind the first cut some may have been withdrawn: nobody knows there which are left
+        # after the first cut, tokens may have been withdrawn, and patch indices are unknown
         first = self.site.direction is Direction.UP
         patches = inputs.patches(self.site.cut) if first else ()
         return replace(known, pixels=inputs.batch.pixel_values, patches=patches)
 
     def of(self, part: Part) -> "StageContext":
-        """Return the context of a stage: with the samples where the client runs it."""
+        """Return the context of a stage; only the client's stages see the samples."""
         sends = part in ("encode", "decode_gradient")
         if sends == (self.site.direction is Direction.UP):
             return replace(self, part=part)
         return replace(self, part=part, spans=(), keys=(), groups=(), pixels=None, patches=())
 
     def left(self, places: Tensor) -> "StageContext":
-        """Return the context of some of the rows.
+        """Return the context of the remaining rows.
 
         Args:
-            places: Which rows they are, ``[n]`` ascending.
+            places: Indices of the remaining rows, ``[n]`` ascending.
 
         Raises:
-            ValueError: If the places do not ascend, or a sample is left without its last token.
+            ValueError: If the indices do not ascend, or a sample lacks its last token.
         """
         ends = list(accumulate(self.lengths))
         starts = [0, *ends[:-1]]
@@ -229,12 +228,12 @@ class StageContext:
 
 @dataclass(frozen=True)
 class Remaining:
-    """What crosses where the sender withdraws rows: fewer rows, and which ones they are.
+    """The rows that cross after the sender withdrew others, and their indices.
 
     Args:
-        rows: What crosses, ``[m, d]``.
-        places: Which of the rows that came in each of them stands for, ``[m]`` ascending. The
-            last token of every sample is among them: an answer goes on from it.
+        rows: The rows that cross, ``[m, d]``.
+        places: Their indices among the given rows, ``[m]`` ascending. They must include the last
+            token of every sample, because the answer continues from it.
     """
 
     rows: Tensor
@@ -242,22 +241,22 @@ class Remaining:
 
 
 class Stage(Protocol):
-    """Changes rows ``[sum T_i, d]`` on their way; an encoder may also withdraw some of them."""
+    """Transforms rows ``[sum T_i, d]``; an encoder may also withdraw some of them."""
 
     def __call__(self, rows: Tensor, context: StageContext, /) -> Tensor | Remaining:
-        """Return what goes on."""
+        """Return the transformed rows."""
         ...
 
 
 @dataclass(frozen=True)
 class Stages:
-    """What the two ends of a cut do, each None where it does nothing.
+    """The stages at the two ends of a cut; None does nothing.
 
     Args:
-        encode: Applied to activations by their sender.
-        decode: Applied to activations by their receiver.
-        encode_gradient: Applied to gradients by their sender, the receiver of the activations.
-        decode_gradient: Applied to gradients by their receiver.
+        encode: Applied to activations at their sender.
+        decode: Applied to activations at their receiver.
+        encode_gradient: Applied to gradients at their sender, the activations' receiver.
+        decode_gradient: Applied to gradients at their receiver, the activations' sender.
     """
 
     encode: Stage | None = None
@@ -271,12 +270,12 @@ class Stages:
 
 
 def places_by_sample(places: Tensor, before: Tensor, after: StageContext) -> list[Tensor]:
-    """Return for each sample which of its tokens are left.
+    """Return the indices of the remaining tokens within each sample.
 
     Args:
-        places: Which of all rows are left, ``[m]``.
-        before: Tokens of each sample before, ``[B]``.
-        after: What is known of those that are left.
+        places: Indices of the remaining rows among all rows, ``[m]``.
+        before: Tokens of each sample before the withdrawal, ``[B]``.
+        after: Context of the remaining rows.
     """
     starts = (before.cumsum(dim=0) - before).tolist()
     rows = torch.split(places, after.lengths)
@@ -284,7 +283,7 @@ def places_by_sample(places: Tensor, before: Tensor, after: StageContext) -> lis
 
 
 def _drawn(rows: Tensor, generator: torch.Generator) -> Tensor:
-    # in single precision whatever the rows' type: the same numbers, rounded
+    # always draw in float32, so that every dtype gets the same numbers, rounded
     drawn = torch.randn(rows.shape, generator=generator, device=rows.device, dtype=torch.float32)
     return drawn.to(rows.dtype)
 

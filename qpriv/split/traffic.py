@@ -1,4 +1,4 @@
-"""`Traffic`: how much crossed, by kind and direction, over many transcripts."""
+"""`Traffic`: bytes that crossed, by kind and direction, summed over transcripts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ SENT = {
         logged="val/bytes_down",
     ),
 }
-"""What crossed in training, a sample."""
+"""Bytes per sample that crossed in training."""
 
 PADDING = Quantity(
     name="bytes_padding",
@@ -54,7 +54,7 @@ PASSED = {
         logged="val/forward_bytes_down",
     ),
 }
-"""What would cross in a pass of a run that has no parties."""
+"""Bytes that would cross in one pass of a run without parties."""
 
 EXCHANGED = {
     Direction.UP: Quantity(
@@ -70,11 +70,11 @@ EXCHANGED = {
         unit="bytes",
     ),
 }
-"""What crosses for a private scene, as `SensitivityProbe` counts it."""
+"""Bytes that cross for a private scene, as `SensitivityProbe` counts them."""
 
 
 class Traffic:
-    """Exact sums of bytes, and what lossy codecs cost, over a step, a round or an epoch.
+    """Exact byte counts and errors of lossy codecs, over a step, a round or an epoch.
 
     >>> import torch
     >>> transcript = Transcript(store=False)
@@ -93,9 +93,9 @@ class Traffic:
         self.samples = 0
 
     def add(self, transcript: Transcript, samples: int) -> None:
-        """Add what a transcript counted for a number of samples."""
+        """Add a transcript of a number of samples."""
         self.samples += samples
-        # plain words: a checkpoint that holds an enum's member cannot be read again
+        # plain strings, because ``weights_only=True`` cannot load enum members
         for message in transcript.messages:
             self._bytes[f"{message.kind}/{message.direction}"] += message.num_bytes
             self._filler[str(message.direction)] += message.filler
@@ -113,7 +113,7 @@ class Traffic:
         )
 
     def filler(self) -> int:
-        """Return the bytes, among all of them, that only filled messages up to a bucket."""
+        """Return the bytes of padding among all bytes."""
         return self._filler.total()
 
     def by_kind(self) -> dict[str, int]:
@@ -121,9 +121,9 @@ class Traffic:
         return dict(sorted(self._bytes.items()))
 
     def codec_error(self) -> dict[str, float]:
-        """Return the relative root mean square error of what arrived, by kind.
+        """Return the relative root mean square error of the decoded tensors, by kind.
 
-        Empty where nothing was lost.
+        It is empty if no codec was lossy.
         """
         return {
             kind: sqrt(self._lost[kind] / sent) if sent else 0.0
@@ -131,7 +131,7 @@ class Traffic:
         }
 
     def state(self) -> dict[str, dict[str, float]]:
-        """Return everything as plain numbers, for a checkpoint."""
+        """Return the counts as plain numbers, for a checkpoint."""
         return {
             "bytes": dict(self._bytes),
             "lost": dict(self._lost),
@@ -141,7 +141,7 @@ class Traffic:
         }
 
     def load(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
         self._bytes = Counter({key: int(size) for key, size in state["bytes"].items()})
         self._lost = defaultdict(float, state["lost"])
         self._sent = defaultdict(float, state["sent"])

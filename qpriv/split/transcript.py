@@ -1,4 +1,4 @@
-"""`Transcript`: what one party saw of another. Attacks read this and nothing else of the victim."""
+"""`Transcript`: what crossed between parties; attacks read nothing else of the victim."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,15 +7,15 @@ from enum import StrEnum
 from torch import Tensor
 
 Span = tuple[int, int]
-"""First image token of a row and the one after the last."""
+"""Index of a row's first image token, and one past its last."""
 
 
 class Kind(StrEnum):
-    """What a message holds; each kind is counted on its own.
+    """The content of a message; each kind is counted separately.
 
-    ``lengths`` (8 bytes a sample) stands for the attention mask, which it determines. ``labels``
-    are 4 bytes a real token. ``scalar`` is a loss, a token count or a squared gradient norm, 8
-    bytes each. ``adapter`` and ``optimizer`` are LoRA weights and the moments that go with them.
+    ``lengths`` (8 bytes per sample) determine the attention mask. ``labels`` take 4 bytes per real
+    token. A ``scalar`` (8 bytes) is a loss, a token count or a squared gradient norm. ``adapter``
+    and ``optimizer`` are LoRA weights and their optimiser moments.
     """
 
     ACTIVATION = "activation"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 class Direction(StrEnum):
-    """``up`` goes from the client to the server, ``down`` comes back, ``across`` to a client."""
+    """``up``: client to server; ``down``: server to client; ``across``: client to client."""
 
     UP = "up"
     DOWN = "down"
@@ -37,7 +37,7 @@ class Direction(StrEnum):
 
     @property
     def reverse(self) -> "Direction":
-        """Return the way back."""
+        """Return the opposite direction."""
         opposite = {Direction.UP: Direction.DOWN, Direction.DOWN: Direction.UP}
         return opposite.get(self, self)
 
@@ -48,18 +48,17 @@ class CrossingRecord:
 
     Args:
         cut: Decoder layer before which it crossed.
-        kind: What it holds.
-        direction: Which way it went.
-        rows: For each sample the real (unpadded) tokens, ``[T_i, d]``; empty where only bytes
-            were counted.
-        spans: For each row where the image tokens lie; empty where unknown.
-        sizes: Exact size in bytes of what crossed for each row, in its encoded and filled form.
-        prefill: False for the single tokens of a generation after its first pass.
-        client: The client at the other end.
-        names: For each row the weight it belongs to; empty for rows of tokens.
-        distortion: Sums of squares of what a lossy codec lost and of what it was given.
-        filler: How many of the bytes nobody reads: they fill samples up to a bucket.
-        places: For each row which of the client's tokens crossed, ``[T_i]``; empty where all did.
+        kind: Kind of content.
+        direction: Direction in which it crossed.
+        rows: Real (unpadded) tokens of each sample, ``[T_i, d]``; empty if only bytes are counted.
+        spans: Span of the image tokens of each row; empty if unknown.
+        sizes: Exact bytes on the wire of each row, encoded and padded.
+        prefill: False for single tokens that a generation sends after its first pass.
+        client: The client that sent or received it.
+        names: Weight name of each row; empty for rows of tokens.
+        distortion: Squared norms of a lossy codec's error and of its input.
+        filler: Bytes of padding among all bytes.
+        places: Indices of the client's tokens that crossed, ``[T_i]`` per row; empty if all did.
     """
 
     cut: int
@@ -77,7 +76,7 @@ class CrossingRecord:
 
     @property
     def num_bytes(self) -> int:
-        """Return the exact size of what crossed."""
+        """Return the exact size in bytes."""
         return sum(self.sizes)
 
 
@@ -85,11 +84,13 @@ class CrossingRecord:
 class Transcript:
     """Everything that crossed, in order.
 
-    A forward pass sends ``(k + T) * d * b`` bytes of activations a sample (``k`` kept image
-    tokens, ``T`` text tokens, width ``d``, ``b`` bytes a number), its backward pass as much.
+    A forward pass sends ``(k + T) * d * b`` bytes of activations per sample (``k`` kept image
+    tokens, ``T`` text tokens, width ``d``, ``b`` bytes per number); its backward pass sends as
+    many bytes of gradients.
 
     Args:
-        store: Keep the tensors on the CPU; without it only sizes are kept.
+        store: Keep the tensors on the CPU; if False, keep only sizes.
+        messages: The records so far.
         client: The client whose messages are added.
 
     >>> import torch
@@ -118,9 +119,10 @@ class Transcript:
         filler: int = 0,
         places: Sequence[Tensor] = (),
     ) -> None:
-        """Append one message; the tensors are copied to the CPU without their graph.
+        """Append one record; see `CrossingRecord` for the arguments.
 
-        ``sizes`` are given where the rows crossed in another form than that of the tensors.
+        The tensors are copied to the CPU and detached. ``sizes`` must be given if the rows crossed
+        in another form than the tensors; by default they are the tensors' bytes.
         """
         plain = [row.numel() * row.element_size() for row in rows]
         self.messages.append(
@@ -149,7 +151,7 @@ class Transcript:
         return [dict(zip(message.names, message.rows, strict=True)) for message in chosen]
 
     def num_bytes(self, *, kind: Kind | None = None, direction: Direction | None = None) -> int:
-        """Return how many bytes crossed, of one kind or direction or in all."""
+        """Return the bytes that crossed, of one kind or direction or in total."""
         return sum(
             message.num_bytes
             for message in self.messages
@@ -157,7 +159,7 @@ class Transcript:
         )
 
     def select(self, cut: int, kind: Kind = Kind.ACTIVATION) -> list[CrossingRecord]:
-        """Return the whole passes of one kind at one cut; single generated tokens are left out."""
+        """Return the records of one kind at one cut, without single generated tokens."""
         return [m for m in self.messages if m.cut == cut and m.kind == kind and m.prefill]
 
     def rows(self, cut: int, kind: Kind = Kind.ACTIVATION) -> list[Tensor]:

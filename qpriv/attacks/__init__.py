@@ -1,1 +1,1 @@
-"""One file an attack; each reads what its threat model grants and nothing else."""
+"""Attacks, one per file; each reads only what its threat model grants."""

@@ -1,10 +1,11 @@
-"""Attribute inference: what activations tell of a sample, against what is told without them.
+"""Attribute inference: predict a sample's attributes from activations, against baselines.
 
-A linear and a two-layer probe read an attribute (is there a face? what kind of question?) off the
-tokens that crossed. Beside each figure stand chance, the majority, and two baselines that never
-see an activation: the words of the question, and those with the gold answer, which some attackers
-hold (the *baseline* and the *true-label baseline* of attribute inference). What activations add to
-these is what they leak. A probe on shuffled labels is the control: it must end at chance.
+A linear and a two-layer probe predict an attribute (is there a face? what kind of question?) from
+the tokens that crossed. Each accuracy is reported with chance, the majority, and two baselines
+that never see an activation: the words of the question, and these words with the gold answer,
+which some attackers hold (the *baseline* and the *true-label baseline* of attribute inference).
+Activations leak what they add to these baselines. A probe on shuffled labels is the control and
+must end at chance.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ from .side_channel import TITLES, Target, truth_of
 from .threat import ThreatModel
 
 Source = Literal["activations", "question", "question_and_answer"]
-"""What an attribute is read off; the last two are baselines."""
+"""Inputs of the prediction; the last two are baselines."""
 
 THREAT = ThreatModel(auxiliary="labelled in-domain samples, through the true client")
 
@@ -82,11 +83,11 @@ ATTACKS = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one side knows of its samples.
+    """Samples of one side with their activations.
 
     Args:
         samples: The samples.
-        activations: What crossed for each, pooled, ``[n, f]``.
+        activations: Pooled activations of each sample, ``[n, f]``.
     """
 
     samples: Sequence[VQASample]
@@ -98,7 +99,7 @@ class Evidence:
         return [sample.group_id for sample in self.samples]
 
     def texts(self, source: Source) -> list[str]:
-        """Return the words a baseline reads."""
+        """Return the texts that a baseline reads."""
         if source == "question":
             return [sample.question for sample in self.samples]
         return [f"{sample.question} => {sample.answer}" for sample in self.samples]
@@ -126,17 +127,17 @@ def pooled(transcript: Transcript, cut: int) -> Floats:
 def attribute_report(
     target: Target, known: Evidence, private: Evidence, *, seed: int = 0
 ) -> list[Result]:
-    """Return how well an attribute is told, and how well without activations.
+    """Return how well activations predict an attribute, and how well the baselines do.
 
-    The names of `prediction_report` for ``<target>``, ``<target>_from_question``,
-    ``<target>_from_question_and_answer`` and ``<target>_shuffled``, the control; and
-    ``<target>_gain_over_question``, paired by sample: activations leak the attribute where its
-    interval lies above zero. The answer is no baseline for itself.
+    The names are those of `prediction_report` for ``<target>``, ``<target>_from_question``,
+    ``<target>_from_question_and_answer`` and the control ``<target>_shuffled``. In addition,
+    ``<target>_gain_over_question`` is paired by sample: activations leak the attribute if its
+    interval lies above zero. If the answer is the target, it is not used as a baseline.
 
     Args:
         target: The attribute.
         known: The attacker's own samples.
-        private: The samples that are attacked; their truth goes to the metric alone.
+        private: The attacked samples; only the metric sees their ground truth.
         seed: Seed of the probes and of the shuffled labels.
     """
     labels, truth = truth_of(target, known.samples), truth_of(target, private.samples)

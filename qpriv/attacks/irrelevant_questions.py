@@ -1,13 +1,14 @@
-"""Questions that the picture cannot answer: does the model make something up, or does it refuse?
+"""Questions that the image cannot answer: does the model hallucinate or refuse?
 
-Three kinds (source section on probes): a question about *another* image, a *nonsense* question,
-and one with a *false premise* (it asks about a thing that is not there). An answer that holds a
-phrase of the refusal set R is a refusal, any other answer that is not empty a hallucination. The
-image's own question is asked as well, because a model that refuses everything would look well.
+There are three kinds (source section on probes): a question about *another* image, a *nonsense*
+question, and one with a *false premise* (it asks about a thing that is not in the image). An
+answer that contains a phrase of the refusal set R is a refusal; any other non-empty answer is a
+hallucination. The image's own question is the control, because a model that refuses everything
+would otherwise look good.
 
 The phrases are data (``irrelevant_questions.json``), in English and Chinese, and can be replaced.
-A question about another image may happen to fit this one (*how many shapes are there?*); it is
-never one that the data set asks about this image.
+A question about another image may happen to fit this one (*how many shapes are there?*), but the
+data set never asks it about this image.
 """
 
 import re
@@ -127,7 +128,7 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 class Phrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is asked in one language, and what counts as a refusal in it.
+    """The questions and refusals of one language.
 
     Args:
         refusals: The refusal set R.
@@ -147,10 +148,10 @@ Language = str
 
 
 def load_phrases(path: Path | None = None) -> dict[Language, Phrases]:
-    """Return the phrases of every language, the shipped ones where no file is named.
+    """Return the phrases of every language; None reads the shipped file.
 
     Raises:
-        DataError: If the file is missing or holds something else.
+        DataError: If the file is missing or invalid.
     """
     source = files("qpriv.attacks") / "irrelevant_questions.json" if path is None else path
     try:
@@ -173,8 +174,9 @@ def load_phrases(path: Path | None = None) -> dict[Language, Phrases]:
 class RefusalSet:
     """Finds phrases of R in an answer, as whole phrases.
 
-    Case, punctuation, apostrophes and spaces do not count. A phrase in an alphabet must begin and
-    end with a word of the answer; Chinese has no spaces, and a phrase counts wherever it stands.
+    Case, punctuation, apostrophes and spaces are ignored. A phrase in an alphabetic script must
+    match whole words of the answer. A Chinese phrase may match anywhere, because Chinese has no
+    spaces.
 
     >>> refusals = RefusalSet(["can't tell", "unknown", "不知道"])
     >>> [refusals.found(text) for text in ("I CAN'T tell.", "unknowns", "我不知道。")]
@@ -187,7 +189,7 @@ class RefusalSet:
         self._words = tuple(f" {phrase} " for phrase in plain if not _CHINESE.search(phrase))
 
     def found(self, answer: str) -> bool:
-        """Return whether an answer holds a phrase of the set."""
+        """Return whether an answer contains a phrase of the set."""
         plain = _plain(answer)
         return any(phrase in f" {plain} " for phrase in self._words) or any(
             phrase in _close(plain) for phrase in self._chinese
@@ -200,17 +202,17 @@ def irrelevant(
     phrases: Mapping[Language, Phrases],
     seed: int = 0,
 ) -> list[VQASample]:
-    """Return the samples with another question each; what they are known by stays.
+    """Return the samples with another question each; their keys do not change.
 
     Args:
-        kind: Which question; ``own`` changes nothing.
-        samples: Samples, whose languages the questions follow.
-        phrases: What is asked, by language.
-        seed: Seed of the draws.
+        kind: Kind of question; ``own`` changes nothing.
+        samples: The samples; each question is in its sample's language.
+        phrases: Phrases by language.
+        seed: Seed of the random choices.
 
     Raises:
-        DataError: If there are no phrases in a sample's language, or there is no other image to
-            take a question from.
+        DataError: If there are no phrases in a sample's language, or no other image provides a
+            question.
     """
     if kind == "own":
         return list(samples)
@@ -231,14 +233,14 @@ def irrelevant(
 
 @dataclass(frozen=True)
 class Asked:
-    """What became of some questions.
+    """Answers to questions, and what crossed for them.
 
     Args:
-        answers: What the model said.
-        kept: The patches that crossed for them, ``[n, N]`` bool.
-        entering: The patches of which anything crossed, in merged tokens too, ``[n, N]`` bool;
-            None where the policy does not say.
-        sensitivity: Highest sensitivity of a patch, ``[n]``; None where the policy scores none.
+        answers: The model's answers.
+        kept: Patches that crossed as tokens, ``[n, N]`` bool.
+        entering: Patches that crossed at all, including in merged tokens, ``[n, N]`` bool; None
+            if the policy does not say.
+        sensitivity: Highest patch sensitivity, ``[n]``; None if the policy scores none.
     """
 
     answers: tuple[str, ...]
@@ -249,7 +251,7 @@ class Asked:
 
 @torch.no_grad()
 def ask(access: QueryAccess, samples: Sequence[VQASample], max_new_tokens: int = 20) -> Asked:
-    """Ask the model through the policy, and keep what the policy decided."""
+    """Ask the model under the policy, and return its answers and the policy's decisions."""
     answers, kept, highest = list[str](), list[Tensor](), list[Tensor]()
     entering: list[Tensor] | None = []
     for part in batches(samples, access.batch_size):
@@ -276,11 +278,11 @@ def ask(access: QueryAccess, samples: Sequence[VQASample], max_new_tokens: int =
 
 
 def privacy_subset(sensitivity: Tensor, size: int) -> Tensor:
-    """Return the rows with the highest maximum patch sensitivity, in their order; ties go first.
+    """Return the rows with the highest maximum patch sensitivity, ascending; earlier rows win ties.
 
     Args:
-        sensitivity: Highest sensitivity of a patch of each image, ``[n]``.
-        size: Number of rows ``N``; fewer where there are fewer.
+        sensitivity: Highest patch sensitivity of each image, ``[n]``.
+        size: Largest number of rows.
 
     >>> privacy_subset(torch.tensor([0.2, 0.9, 0.1, 0.9]), 2).tolist()
     [1, 3]
@@ -290,14 +292,14 @@ def privacy_subset(sensitivity: Tensor, size: int) -> Tensor:
 
 
 def answer_report(kind: Kind, answers: Sequence[str], refusals: RefusalSet) -> list[Result]:
-    """Return rates with Wilson intervals: one question an image, so rows are independent.
+    """Return rates with Wilson intervals; rows are independent, with one question per image.
 
-    ``<kind>_refusal_rate``, ``<kind>_empty_rate``, and for questions that the picture cannot
-    answer ``<kind>_hallucination_rate``; the three add up to one.
+    The names are ``<kind>_refusal_rate``, ``<kind>_empty_rate`` and, for questions that the image
+    cannot answer, ``<kind>_hallucination_rate``. The three rates sum to one.
 
     Args:
-        kind: What was asked.
-        answers: What was said, one answer an image.
+        kind: Kind of question.
+        answers: One answer per image.
         refusals: The refusal set.
     """
     empty = [not answer.strip() for answer in answers]
@@ -319,7 +321,7 @@ def answer_report(kind: Kind, answers: Sequence[str], refusals: RefusalSet) -> l
 def _of_another_image(
     sample: VQASample, samples: Sequence[VQASample], about: set[str], rng: Generator
 ) -> str:
-    """Return a question about another image that nobody asks about this one."""
+    """Return a question about another image that the data set never asks about this one."""
     others = sorted(
         {
             other.question

@@ -1,4 +1,4 @@
-"""What an object must offer to be attacked, read off the protocol that says it."""
+"""Checks of an object against a protocol: missing members and wrong types."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from torch import nn
 
 
 def members(protocol: type) -> dict[str, Any]:
-    """Return the members of a protocol by name, as they stand in its body."""
+    """Return the members that a protocol's body declares, by name."""
     bases = [base for base in reversed(protocol.__mro__) if base not in (Protocol, object)]
     return {
         name: value
@@ -20,20 +20,19 @@ def members(protocol: type) -> dict[str, Any]:
 
 
 def missing(given: object, protocol: type) -> list[str]:
-    """Return the names of the members that an object does not have, in the protocol's order.
+    """Return the names of the members that an object lacks, in the protocol's order.
 
-    Nothing is missing that is there and cannot be read now: `faults` says what is wrong with it.
-    Instance checks of protocols do not tell these apart, and do not see a module's submodules
-    from Python 3.12 on.
+    A member that exists but cannot be read is not missing; `faults` reports it. ``isinstance``
+    does not make this distinction and, from Python 3.12 on, does not see a module's submodules.
     """
     return [name for name in members(protocol) if not _has(given, name)]
 
 
 def faults(given: object, protocol: type) -> list[str]:
-    """Return what is wrong with the members that an object has, a few words for each.
+    """Return a short description of each invalid member of an object.
 
-    An attribute must be of the type that the protocol names; what is called must take the
-    arguments with which attacks call it.
+    An attribute must have the protocol's type, and a method must accept the arguments that attacks
+    pass.
     """
     names = [name for name in members(protocol) if _has(given, name)]
     return [fault for name in names for fault in _faults(given, name, members(protocol)[name])]
@@ -46,7 +45,7 @@ def _has(given: object, name: str) -> bool:
         getattr(given, name)
     except AttributeError:
         return False
-    except Exception:  # whatever is wrong with it, it is there
+    except Exception:  # the member exists, even if reading it fails
         return True
     return True
 
@@ -68,7 +67,7 @@ def _faults(given: object, name: str, declared: Any) -> Iterator[str]:  # noqa: 
 
 
 def _unlike(name: str, value: object, declared: Callable[..., object]) -> Iterator[str]:
-    """Yield why something cannot be called as a method of a protocol is; nothing if it can."""
+    """Yield the reasons why a value cannot be called like the protocol's method, if any."""
     if not callable(value):
         yield f"{name} is of type {type(value).__name__}, and is called"
         return

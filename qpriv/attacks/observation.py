@@ -1,4 +1,4 @@
-"""What an attack sees of some scenes, and the truth about them, kept apart on purpose."""
+"""`Observation` and `Scenes`: what an attack sees, kept apart from the ground truth."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,13 +26,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Observation:
-    """What crossed the cut for some scenes, as an attacker holds it.
+    """What an attacker observes at a cut for some scenes.
 
     Args:
         transcript: Everything that crossed.
-        cut: The cut that is attacked.
-        kept: Which patches crossed as tokens of their own, ``[k_i]``: known to an attacker whose
-            threat model says so, and to the metric.
+        cut: The attacked cut.
+        kept: Indices of the patches that crossed as separate tokens, ``[k_i]``. The metric knows
+            them, and an attacker only if its threat model says so.
         grid: Rows and columns of patches.
     """
 
@@ -42,10 +42,10 @@ class Observation:
     grid: tuple[int, int]
 
     def tokens(self, *, knows_positions: bool) -> TokenGrid:
-        """Return the image tokens, at their patches only if these are known.
+        """Return the image tokens on the grid, at their patches if positions are known.
 
         Raises:
-            ConfigError: If they are known, and some token is merged of several patches.
+            ConfigError: If positions are known and a token merges several patches.
         """
         places = self.kept if knows_positions else None
         return to_grid(self.transcript.image_rows(self.cut), places, self.grid[0] * self.grid[1])
@@ -53,13 +53,13 @@ class Observation:
 
 @dataclass(frozen=True)
 class Scenes:
-    """The truth about some scenes, in the crop that the encoders see.
+    """The ground truth of some scenes, in the crop that the encoders see.
 
     Args:
         pictures: ``[n, 3, H, W]`` in [0, 1].
         sensitive: Pixels in a sensitive box, ``[n, H, W]`` bool.
-        faces: First sensitive box of each picture in pixels of ``pictures``, None where none is.
-        identities: Who it shows, None where unknown.
+        faces: First sensitive box of each picture, in pixels of ``pictures``; None without a box.
+        identities: Identity of the person in the box; None if unknown.
         groups: Image (or patient) of each picture.
     """
 
@@ -104,20 +104,20 @@ def observe(
     batch_size: int = 64,
     key: RandomKey | None = None,
 ) -> Observation:
-    """Run the client's part on some samples and return what the receiver at a cut reads.
+    """Run the client's part on some samples and return what the receiver at a cut observes.
 
-    The layers behind the cut do not run. An attacker who does this on its own scenes must hold
-    the client's layers; who watches a victim gets the same from the wire.
+    The layers after the cut do not run. To do this with its own scenes, an attacker must hold the
+    client's layers. For a victim's scenes, an attacker reads the same from the wire.
 
     Args:
         model: The client's model.
         policy: The client's pruning policy.
-        samples: What the client trains on.
-        channel: What the samples cross, with its codec and its defence.
-        cut: The cut that is attacked.
-        encode: The frozen encoders or a cache of them.
-        batch_size: Samples of one pass.
-        key: What a defence's random numbers depend on.
+        samples: The client's samples.
+        channel: The channel, with its codec and its defence.
+        cut: The attacked cut.
+        encode: The frozen encoders, or a cache of them.
+        batch_size: Samples per pass.
+        key: Key of a defence's random numbers.
     """
     kept: list[Tensor] = []
     with channel.record(model, key=key, stop=cut) as transcript:
@@ -130,7 +130,7 @@ def observe(
                 model(inputs)
             (places,) = (message.places for message in transcript.select(cut)[-1:])
             own = [patches.cpu() for patches in inputs.patches(cut)]
-            if places:  # some of the patches were withdrawn on their way
+            if places:  # a defence withdrew some of the patches
                 spans = inputs.answered.at(cut).image_spans
                 own = [
                     patches[row[(row >= start) & (row < stop)] - start]
@@ -142,7 +142,7 @@ def observe(
 
 @contextmanager
 def public_client(model: VisionLanguageModel) -> Iterator[None]:
-    """Compute as the public base model does: the victim's adapter rests."""
+    """Disable the victim's adapter in the body, so that the model is the public base model."""
     if isinstance(model.llava, PeftModel):
         with model.llava.disable_adapter():
             yield
@@ -151,7 +151,7 @@ def public_client(model: VisionLanguageModel) -> Iterator[None]:
 
 
 def scenes(model: VisionLanguageModel, samples: Sequence[VQASample], patch_size: int = 8) -> Scenes:
-    """Return the truth about some samples, at ``patch_size`` pixels a patch."""
+    """Return the ground truth of samples, at ``patch_size`` pixels per patch side."""
     size = (model.grid[0] * patch_size, model.grid[1] * patch_size)
     parts = [
         _crops(model, [sample.image for sample in part], size) for part in batches(samples, 256)
@@ -168,7 +168,7 @@ def scenes(model: VisionLanguageModel, samples: Sequence[VQASample], patch_size:
 
 
 def box_coverage(preprocessor: Preprocessor, sample: VQASample) -> tuple[Tensor, Tensor]:
-    """Return which share of each patch is sensitive, ``[N]``, and lies in each box, ``[F, N]``."""
+    """Return the share of each patch in any sensitive box, ``[N]``, and in each, ``[F, N]``."""
     boxes, count = sample.sensitive_boxes or (), preprocessor.num_patches
     if not boxes:
         return torch.zeros(count), torch.zeros(0, count)
@@ -178,7 +178,7 @@ def box_coverage(preprocessor: Preprocessor, sample: VQASample) -> tuple[Tensor,
 
 
 def one_per_image(samples: Sequence[VQASample]) -> list[VQASample]:
-    """Return the first sample of every group: pictures are what is reconstructed."""
+    """Return the first sample of every group, for attacks on images."""
     first: dict[str, VQASample] = {}
     for sample in samples:
         first.setdefault(sample.group_id, sample)
@@ -186,7 +186,7 @@ def one_per_image(samples: Sequence[VQASample]) -> list[VQASample]:
 
 
 def batches(samples: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield samples, or what else, in batches of at most ``size``."""
+    """Yield the items in batches of at most ``size``."""
     for start in range(0, len(samples), size):
         yield samples[start : start + size]
 
@@ -206,7 +206,8 @@ def _crops(
 def _box_masks(model: VisionLanguageModel, sample: VQASample, size: tuple[int, int]) -> Tensor:
     """Return each sensitive box as pixels of the crop, ``[boxes, H, W]`` bool.
 
-    A picture of the box goes the way the image goes, so any resizing and cropping is followed.
+    The box is drawn as an image and preprocessed like the sample's image, so it follows any
+    resizing and cropping.
     """
     if not sample.sensitive_boxes:
         return torch.zeros(0, *size, dtype=torch.bool)

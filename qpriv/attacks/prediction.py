@@ -1,8 +1,8 @@
 """Score attribute predictions against majority and chance baselines, with intervals by group.
 
-Shared by attacks that end in a classifier: one learns on the attacker's own samples and is scored
-on private ones. Groups (images, patients) are never split, neither in choosing the classifier nor
-in the intervals.
+Attacks that end in a classifier share this module: the classifier trains on the attacker's own
+samples and is scored on private ones. Groups (images, patients) are never split, neither in
+selecting the classifier nor in the intervals.
 """
 
 from collections import Counter, defaultdict
@@ -37,16 +37,16 @@ Classifiers = Callable[[int], dict[str, ClassifierMixin]]
 FOLDS = 3
 TREES = 30
 MIN_SAMPLES = 30
-"""With fewer samples of its own an attacker learns nothing, and gets no figure."""
+"""Smallest number of the attacker's samples; with fewer, the report has no value."""
 
 
 def quantities(name: str, title: str, *leading: str) -> tuple[Quantity, ...]:
-    """Return what `prediction_report` gives for one thing that is told.
+    """Return the quantities of `prediction_report` for one prediction.
 
     Args:
-        name: What is told, such as ``answer_from_kept_count``.
-        title: The same in words.
-        leading: Which of ``accuracy``, ``gain`` and ``balanced_accuracy`` stand in a main table.
+        name: Name of the prediction, such as ``answer_from_kept_count``.
+        title: Title of the prediction.
+        leading: Those of ``accuracy``, ``gain`` and ``balanced_accuracy`` shown in a main table.
     """
     found = (
         Quantity(
@@ -81,13 +81,13 @@ def quantities(name: str, title: str, *leading: str) -> tuple[Quantity, ...]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a classifier said about private samples.
+    """A classifier's predictions for private samples.
 
     Args:
-        likeliest: The class it holds most likely, ``[n]``.
-        balanced: The class whose share it raises most above that of the attacker's own samples,
-            which is the best guess where every class counts the same, ``[n]``.
-        classifier: Which classifier was chosen.
+        likeliest: The most probable class, ``[n]``.
+        balanced: The class with the highest probability relative to its share of the attacker's
+            samples, ``[n]``. This is the best guess if all classes have equal weight.
+        classifier: Name of the selected classifier.
     """
 
     likeliest: NDArray[np.str_]
@@ -96,7 +96,7 @@ class Prediction:
 
 
 def count_classifiers(seed: int) -> dict[str, ClassifierMixin]:
-    """Return what can learn from a few numbers: a forest, a logistic regression, the majority."""
+    """Return classifiers for few inputs: a forest, a logistic regression, the majority."""
     return {
         "forest": RandomForestClassifier(TREES, min_samples_leaf=5, random_state=seed),
         "logistic": make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=300)),
@@ -105,7 +105,7 @@ def count_classifiers(seed: int) -> dict[str, ClassifierMixin]:
 
 
 def activation_classifiers(seed: int) -> dict[str, ClassifierMixin]:
-    """Return what can learn from many numbers: linear and two-layer probes, the majority."""
+    """Return classifiers for many inputs: linear and two-layer probes, the majority."""
     layers = MLPClassifier((64,), alpha=0.1, batch_size=32, max_iter=60, random_state=seed)
     return {
         "linear": make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=300)),
@@ -122,21 +122,21 @@ def fit_predict(
     seed: int = 0,
     classifiers: Classifiers = count_classifiers,
 ) -> Prediction:
-    """Train the best of some classifiers on known samples and ask it about others.
+    """Train the best of several classifiers on known samples and predict private ones.
 
-    The best has the least log-loss over folds of whole groups.
+    The best classifier has the smallest log-loss in a cross-validation over whole groups.
 
     Args:
         known: Inputs of the attacker's own samples, ``[m, f]``.
-        labels: Their classes.
-        groups: Their images or patients.
-        asked: Inputs of private samples, ``[n, f]``.
+        labels: Classes of these samples, ``[m]``.
+        groups: Images or patients of these samples, ``[m]``.
+        asked: Inputs of the private samples, ``[n, f]``.
         seed: Seed of the classifiers.
-        classifiers: What is tried.
+        classifiers: Returns the classifiers to try, given a seed.
     """
     classes = np.asarray(labels)
-    # checking the forest's settings tree by tree takes longer than growing the trees; that a
-    # classifier stops before it has converged is meant to be
+    # validating the forest's settings for every tree takes longer than growing the trees;
+    # classifiers may stop before convergence on purpose
     with config_context(skip_parameter_validation=True, assume_finite=True), catch_warnings():
         simplefilter("ignore", ConvergenceWarning)
         chosen = _choose(known, classes, groups, partial(classifiers, seed))
@@ -151,7 +151,7 @@ def fit_predict(
 
 
 def majority(labels: Sequence[str]) -> str:
-    """Return the most frequent class; of equals the first in the alphabet.
+    """Return the most frequent class; ties go to the alphabetically first.
 
     >>> majority(["b", "a", "b", "a"])
     'a'
@@ -162,20 +162,20 @@ def majority(labels: Sequence[str]) -> str:
 def prediction_report(
     name: str, told: Prediction, truth: Sequence[str], known: Sequence[str], groups: Sequence[str]
 ) -> list[Result]:
-    """Return what a classifier is worth on private samples, each figure with its interval.
+    """Return a classifier's scores on private samples, each with its interval.
 
-    ``<name>_accuracy``; ``<name>_majority``, the accuracy of always saying the attacker's most
-    frequent class; ``<name>_gain``, their difference, paired by sample: something leaks where its
-    interval lies above zero; ``<name>_balanced_accuracy``, the mean over classes of the share
-    that is told right, whose ``chance`` is one over their number. The last sees a leak that the
-    first, with one frequent class, does not.
+    - ``<name>_accuracy``;
+    - ``<name>_majority``: accuracy of always predicting the attacker's most frequent class;
+    - ``<name>_gain``: their difference, paired by sample; an interval above zero shows a leak;
+    - ``<name>_balanced_accuracy``: mean recall over classes, with ``chance`` one over their
+      number. It shows leaks that accuracy hides if one class is frequent.
 
     Args:
-        name: What is told, such as ``answer_from_kept_count``.
-        told: What the classifier said.
+        name: Name of the prediction, such as ``answer_from_kept_count``.
+        told: The predictions.
         truth: The private classes, ``[n]``.
         known: The classes of the attacker's own samples.
-        groups: Images or patients of the private samples.
+        groups: Images or patients of the private samples, ``[n]``.
     """
     classes = np.asarray(truth)
     right = (told.likeliest == classes).astype(np.float64)
@@ -206,7 +206,7 @@ def prediction_report(
 
 
 def nothing_to_tell(name: str, why: str) -> Result:
-    """Return the figure of an attribute that these samples do not have."""
+    """Return a result without a value, for an attribute that these samples do not have."""
     return Result(name=f"{name}_accuracy", value=None, n=0, status="not applicable", note=why)
 
 

@@ -1,12 +1,12 @@
-"""Side channels of pruning: what sizes and kept places tell, without one activation.
+"""Side channels of pruning: what sizes and kept positions reveal without activations.
 
-A policy that decides by question and image makes the number of kept tokens ``k_b`` depend on
-both. It crosses in the open: a server needs the lengths for its attention mask, and a bystander
-reads them off the sizes of encrypted messages. Which patches were kept says even more, since
-holes gather where something sensitive is.
+If a policy decides by question and image, the number of kept tokens ``k_b`` depends on both. This
+number is visible: a server needs the lengths for its attention mask, and an eavesdropper reads
+them from the sizes of encrypted messages. The positions of kept patches reveal even more, because
+sensitive regions leave holes.
 
-Each view is what one attacker sees of one sample; `text_length` is what crosses with pruning off
-as well, so that what pruning adds can be told from what was there before.
+Each view is what one attacker sees of one sample. The view ``text_length`` exists without pruning
+too, so comparing with it shows what pruning adds.
 """
 
 from collections.abc import Sequence
@@ -84,13 +84,13 @@ ATTACKS = (
 
 @dataclass(frozen=True)
 class SideChannel:
-    """What of a training step is no activation, a row a sample.
+    """The side channel of a training step, one row per sample.
 
     Args:
-        text: Tokens that are not of the image, ``[n]``.
-        kept: Kept image tokens, ``[n]``.
-        sizes: Bytes of the message, filled up to the bucket, ``[n]``.
-        places: Which patches these are, ``[n, N]`` bool; None where nobody was told.
+        text: Number of text tokens, ``[n]``.
+        kept: Number of kept image tokens, ``[n]``.
+        sizes: Bytes of the message, padded to the bucket, ``[n]``.
+        places: Kept patches, ``[n, N]`` bool; None if the attacker does not know them.
     """
 
     text: Tensor
@@ -104,7 +104,7 @@ class SideChannel:
 
     @property
     def views(self) -> tuple[View, ...]:
-        """Return the views there is something to see in."""
+        """Return the available views."""
         return VIEWS if self.places is not None else VIEWS[:-1]
 
     def seen(self, view: View) -> Floats:
@@ -121,17 +121,17 @@ class SideChannel:
 def read_side_channel(
     transcript: Transcript, cut: int, num_patches: int, kept: Sequence[Tensor] | None = None
 ) -> SideChannel:
-    """Return the sizes in a transcript, and the kept places where it holds or one is told them.
+    """Return the sizes in a transcript, and the kept patches if they are known.
 
     Args:
-        transcript: What crossed, with its tensors stored.
-        cut: The cut that is watched.
+        transcript: What crossed, with stored tensors.
+        cut: The observed cut.
         num_patches: Number of patches ``N`` before pruning.
-        kept: Kept patches of each sample, for an attacker whose threat model grants them; None
-            reads them off the positions, if positions with gaps crossed.
+        kept: Kept patches of each sample, ``[k_i]``, if the threat model grants them; None
+            derives them from the positions, if positions with gaps crossed.
 
     Raises:
-        ValueError: If the transcript counted bytes and kept no rows.
+        ValueError: If the transcript holds only sizes.
     """
     passes = transcript.select(cut)
     if not passes or any(not message.rows for message in passes):
@@ -151,8 +151,8 @@ def read_side_channel(
 def places_in(transcript: Transcript, cut: int) -> list[Tensor] | None:
     """Return the kept patches of each sample, ``[k_i]``, if every pass sent positions with gaps.
 
-    Tokens before the image count from zero, so an image token's position less that of the first
-    patch is its patch.
+    Tokens before the image have positions from zero, so an image token's patch is its position
+    minus that of the first patch.
     """
     passes = transcript.select(cut)
     sent = transcript.select(cut, Kind.POSITIONS)
@@ -175,18 +175,18 @@ def watch(
     knows_positions: bool = True,
     batch_size: int = 64,
 ) -> SideChannel:
-    """Return what crosses beside the activations when a client trains on some samples.
+    """Return the side channel of a client that trains on some samples.
 
     Args:
-        model: The model; none of its decoder layers runs, unless a defence needs what they make.
+        model: The model; its decoder layers run only if a defence needs their output.
         policy: The client's pruning policy.
-        samples: What it trains on.
-        channel: What they cross first.
-        encode: The frozen encoders or a cache of them.
-        knows_positions: Whether the attacker is told which patches were kept.
-        batch_size: Samples of one pass.
+        samples: The client's samples.
+        channel: The channel; its first cut is observed.
+        encode: The frozen encoders, or a cache of them.
+        knows_positions: Whether the attacker knows which patches were kept.
+        batch_size: Samples per pass.
     """
-    # what a policy drops inside the decoder changes sizes from cut to cut
+    # a policy that drops tokens inside the decoder changes sizes from cut to cut
     parts, watched = [], channel if policy.stages else channel.at_entrance()
     cut = watched.layers[0]
     for part in batches(samples, batch_size):
@@ -203,7 +203,7 @@ def watch(
 
 
 def threat_model(view: View, bucket: int = 1) -> ThreatModel:
-    """Return who sees a view, and what they hold."""
+    """Return the threat model of a view."""
     sees = {
         "text_length": "number of text tokens",
         "message_size": f"size of encrypted messages, in steps of {bucket} tokens",
@@ -220,7 +220,7 @@ def threat_model(view: View, bucket: int = 1) -> ThreatModel:
 
 
 def truth_of(target: Target, samples: Sequence[VQASample]) -> list[str] | None:
-    """Return the class of every sample, or None where the data set does not know it."""
+    """Return the class of every sample, or None if the data set does not provide it."""
     if target == "answer":
         return [sample.answer for sample in samples]
     if target == "sensitive":
@@ -240,14 +240,14 @@ def side_channel_report(
     targets: Sequence[Target] = TARGETS,
     seed: int = 0,
 ) -> list[Result]:
-    """Return how well each view tells each target, with the names of `prediction_report`.
+    """Return how well each view predicts each target, with the names of `prediction_report`.
 
     Args:
         auxiliary: The attacker's own samples.
-        known: What crosses for them.
-        private: The private samples; they go to the metric alone.
-        asked: What crossed for them.
-        targets: What is told.
+        known: The side channel of the attacker's samples.
+        private: The private samples; only the metric sees them.
+        asked: The side channel of the private samples.
+        targets: The targets to predict.
         seed: Seed of the classifiers.
     """
     groups = [sample.group_id for sample in auxiliary]

@@ -119,13 +119,13 @@ ATTACKS = (
 
 @dataclass(frozen=True)
 class Crossed:
-    """What of each of some images has crossed, after one question or several.
+    """The patches of each image that crossed, after one or more questions.
 
     Args:
-        questions: What was asked about each image, in turn.
-        kept: Patches that crossed as tokens of their own, ``[n, N]`` bool.
-        entering: Patches that crossed at all, merged ones included, ``[n, N]`` bool.
-        sizes: Bytes of activations, ``[n]``, all questions together.
+        questions: The questions about each image, in order.
+        kept: Patches that crossed as separate tokens, ``[n, N]`` bool.
+        entering: Patches that crossed at all, including merged ones, ``[n, N]`` bool.
+        sizes: Bytes of activations over all questions, ``[n]``.
     """
 
     questions: tuple[tuple[str, ...], ...]
@@ -142,20 +142,20 @@ def converse(
     conversations: Sequence[Sequence[VQASample]],
     batch_size: int = 64,
 ) -> Crossed:
-    """Let the client answer one or more questions about each image; return what has crossed.
+    """Let the client answer one or more questions about each image; return what crossed.
 
-    Where the policy remembers images, these are the first questions about them.
+    For a policy with a ledger of images, these count as the first questions about each image.
 
     Args:
         model: The client's model.
-        policy: Its pruning policy.
-        encode: Its frozen encoders.
-        channel: What the samples cross; patches are counted at its first cut.
-        conversations: The questions about each image, in the order in which they are asked.
-        batch_size: Samples of one pass.
+        policy: The client's pruning policy.
+        encode: The client's frozen encoders.
+        channel: The channel; patches are counted at its first cut.
+        conversations: The questions about each image, in order.
+        batch_size: Samples per pass.
 
     Raises:
-        ModelError: If the policy merges patches and does not say of which its tokens are made.
+        ModelError: If the policy merges patches and does not say which ones.
     """
     with torch.no_grad(), anew(policy.ledger):
         return _converse(model, policy, encode, channel, conversations, batch_size)
@@ -200,19 +200,19 @@ def _in_turn(conversations: Sequence[Sequence[VQASample]]) -> list[tuple[int, VQ
 
 
 def asking(samples: Sequence[VQASample], questions: Sequence[str]) -> list[list[VQASample]]:
-    """Return conversations in which the same questions are asked about all images."""
+    """Return conversations that ask the same questions about every image."""
     return [[replace(sample, question=question) for question in questions] for sample in samples]
 
 
 def steering_report(
     model: VisionLanguageModel, samples: Sequence[VQASample], crossed: Mapping[Asked, Crossed]
 ) -> list[Result]:
-    """Return what of the sensitive part has crossed, whatever was asked.
+    """Return how much of the sensitive part crossed, for each kind of questions.
 
     Args:
-        model: The client's model, whose crop boxes are moved by.
-        samples: The private images, one sample each.
-        crossed: What has crossed of them, by what was asked.
+        model: The client's model, whose preprocessing transforms the boxes.
+        samples: The private images, one sample per image.
+        crossed: The patches that crossed, by the questions asked.
     """
     truth = [box_coverage(model.preprocessor, sample) for sample in samples]
     values = {asked: _measured(own, truth) for asked, own in crossed.items()}
@@ -230,7 +230,7 @@ def steering_report(
 
 
 def _measured(crossed: Crossed, truth: Sequence[tuple[Tensor, Tensor]]) -> dict[Quantity, Tensor]:
-    """Return each figure of each image, of `FACES_TOUCHED` of each box; NaN where there is none."""
+    """Return each quantity per image (`FACES_TOUCHED` per box); NaN if undefined."""
     coverage = torch.stack([whole for whole, _ in truth])
     pairs = zip(truth, crossed.entering, strict=True)
     return {

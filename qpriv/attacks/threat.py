@@ -1,4 +1,4 @@
-"""`ThreatModel`: who attacks, what they hold, and what they know. Printed with every figure."""
+"""`ThreatModel`: who attacks, with which data and knowledge; every result states it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,16 +8,16 @@ from qpriv.result import Scalar
 
 @dataclass(frozen=True, kw_only=True)
 class ThreatModel:
-    """What an attack is granted.
+    """The attacker's capabilities and knowledge.
 
     Args:
         attacker: Who attacks: ``server``, ``client`` or ``outsider``.
-        active: Whether it departs from the protocol (a passive one only looks).
-        auxiliary: Data of its own.
-        knows_policy: Whether it trained against the very pruning policy it attacks.
-        knows_positions: Whether it knows which patches were kept (who does is the stronger one);
-            None where the attack reads no image token.
-        access: What it sees of the victim.
+        active: Whether the attacker departs from the protocol (a passive one only observes).
+        auxiliary: The attacker's own data.
+        knows_policy: Whether the attacker trained against the pruning policy it attacks.
+        knows_positions: Whether the attacker knows which patches were kept, which makes it
+            stronger; None if the attack reads no image token.
+        access: What the attacker sees of the victim.
     """
 
     attacker: Literal["server", "client", "outsider"] = "server"
@@ -28,7 +28,7 @@ class ThreatModel:
     access: str = "transcript"
 
     def settings(self) -> dict[str, Scalar]:
-        """Return the parts as they stand in a `Result`.
+        """Return the fields as a `Result` stores them.
 
         >>> ThreatModel(auxiliary="labelled scenes").settings()["auxiliary"]
         'labelled scenes'

@@ -1,4 +1,4 @@
-"""`TokenGrid`: image tokens that crossed a cut, by the place of their patch."""
+"""`TokenGrid`: image tokens that crossed a cut, on the grid of patches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class TokenGrid:
     """Ragged image tokens as one padded tensor.
 
     Args:
-        tokens: ``[n, N, d]``; zero where nothing is. With known positions a token lies in the
-            cell of its patch, otherwise the tokens lie evenly spread in the order they came.
-        present: True where there is a token, ``[n, N]``.
+        tokens: ``[n, N, d]``; zero in empty cells. With known positions, each token is in the cell
+            of its patch; otherwise the tokens are spread evenly in their order.
+        present: True in cells with a token, ``[n, N]``.
     """
 
     tokens: Tensor
@@ -35,8 +35,8 @@ class TokenGrid:
 def to_grid(rows: Sequence[Tensor], places: Sequence[Tensor] | None, num_patches: int) -> TokenGrid:
     """Return ragged tokens on the grid.
 
-    Tokens cross in the order of their patches. Who knows no more spreads them evenly: exact
-    where nothing was pruned, and wrong by little where every region lost its share.
+    Tokens cross in the order of their patches. If their patches are unknown, they are spread
+    evenly. This is exact without pruning, and nearly right if all regions lose equal shares.
 
     Args:
         rows: Tokens of each picture, ``[k_i, d]``.
@@ -44,7 +44,7 @@ def to_grid(rows: Sequence[Tensor], places: Sequence[Tensor] | None, num_patches
         num_patches: Number of patches ``N``.
 
     Raises:
-        ConfigError: If a token is merged of several patches, and has no place to be known.
+        ConfigError: If places are given and a token merges several patches.
 
     >>> to_grid([torch.ones(1, 2)], [torch.tensor([2])], 3).present.tolist()
     [[False, False, True]]

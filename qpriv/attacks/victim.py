@@ -1,7 +1,7 @@
-"""What an attack may assume: the `Victim` that is attacked, and the `AttackData` it needs.
+"""`Victim` and `AttackData`: the protocols of attacked modules and of the attackers' data.
 
-Probes reach a LightningModule and a DataModule through these two protocols only, so that any
-module with the few attributes below can be attacked.
+Probes access a LightningModule and a DataModule only through these two protocols, so any module
+with the attributes below can be attacked.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ from .members import missing
 
 @runtime_checkable
 class Victim(Protocol):
-    """A model in training, with all that says how it is trained."""
+    """A model in training, with its training settings."""
 
     @property
     def model(self) -> VisionLanguageModel:
-        """The model, with its LoRA adapter where it is fine-tuned."""
+        """The model, with its LoRA adapter if it is fine-tuned."""
         ...
 
     @property
     def encode(self) -> Encode:
-        """The frozen encoders: the model's own `encode`, or a cache in front of it."""
+        """The frozen encoders: the model's own `encode`, or a cache around it."""
         ...
 
     @property
@@ -39,12 +39,12 @@ class Victim(Protocol):
 
     @property
     def channel(self) -> Channel:
-        """What crosses between the parties; `Channel.supposed` where one owns all of it."""
+        """The channel between the parties; `Channel.supposed` if there is only one party."""
         ...
 
     @property
     def recipe(self) -> LoraRecipe:
-        """Everything that a shadow model must share with the victim's fine-tune."""
+        """The training recipe that a shadow model must share with the victim."""
         ...
 
     @property
@@ -57,9 +57,9 @@ class Victim(Protocol):
 class AttackData(Protocol):
     """The data sets of one study, kept apart by image (``group_id``) and by identity.
 
-    No group of one list below occurs in another one, except that `targets` and `gallery` may
-    share identities with `members` and `nonmembers` (they are the people to be recognised).
-    An identity of `auxiliary` or `population` occurs in none of the other lists.
+    The lists below share no group. `targets` and `gallery` may share identities with `members`
+    and `nonmembers`, because these are the people to recognise. Identities of `auxiliary` and
+    `population` occur in no other list.
     """
 
     def members(self) -> Sequence[VQASample]:
@@ -71,9 +71,9 @@ class AttackData(Protocol):
         ...
 
     def population(self) -> Sequence[VQASample]:
-        """The attacker's own samples of the victim's task, from which shadow models are trained.
+        """The attacker's own samples of the victim's task, on which shadow models train.
 
-        It holds at least twice as many groups of every question type as `members`.
+        There must be at least twice as many groups of every question type as in `members`.
         """
         ...
 
@@ -82,7 +82,7 @@ class AttackData(Protocol):
         ...
 
     def targets(self) -> Sequence[VQASample]:
-        """Private scenes on which reconstruction is scored; their boxes are the truth of it."""
+        """Private scenes on which attacks are scored; their boxes are ground truth."""
         ...
 
     def gallery(self) -> Sequence[VQASample]:
@@ -95,14 +95,14 @@ class AttackData(Protocol):
 
 
 def own_questions(data: AttackData, samples: Sequence[VQASample]) -> list[list[VQASample]]:
-    """Return all that a data set asks about the images of some targets, those of each together.
+    """Return all of a data set's questions about the targets' images, grouped by image.
 
-    `AttackData.targets` may hold one question an image; a data module that knows the others
-    lists them all as ``target_questions()``.
+    `AttackData.targets` may hold one question per image. A data module that knows the others
+    provides all of them by ``target_questions()``.
 
     Args:
         data: The data module.
-        samples: Targets, one an image.
+        samples: Targets, one per image.
     """
     listed = getattr(data, "target_questions", data.targets)()
     asked: dict[str, list[VQASample]] = {}
@@ -112,11 +112,11 @@ def own_questions(data: AttackData, samples: Sequence[VQASample]) -> list[list[V
 
 
 def describe(module: object) -> Circumstances:
-    """Return under what a module's results are measured; `qpriv.result.stamp` attaches it.
+    """Return the circumstances of a module's results; `qpriv.result.stamp` attaches them.
 
-    The channel is the one the run was trained with. Where it has none, results that depend on a
-    hypothetical one name it themselves. A module that is no `Victim`, such as one that trains a
-    document model, prunes and cuts nothing.
+    The channel is the one of the training. If there is none, results that depend on a hypothetical
+    channel name it themselves. A module that is not a `Victim`, such as one with a document model,
+    has neither pruning nor cuts.
     """
     if missing(module, Victim):
         seed = int(getattr(module, "seed", 0))

@@ -1,4 +1,4 @@
-"""Who owns which layers, and who steps when."""
+"""Training paradigms: who owns which layers and data, and who steps when."""
 
 from .base import Centralized, Paradigm, Run
 from .federated import Federated

@@ -1,4 +1,4 @@
-"""A LoRA adapter that is there for a while: trained beside the victim's, gone without a trace."""
+"""LoRA adapters: activate, export and load them, and add a temporary one."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,25 +12,25 @@ from qpriv.models.llava.vision_language import VisionLanguageModel
 from .recipe import LoraRecipe
 
 SHADOW = "shadow"
-"""Name of the adapter that is trained beside another one."""
+"""Name of the temporary adapter."""
 
 
 def activate(model: VisionLanguageModel, adapters: Sequence[str]) -> None:
-    """Make some adapters of a model the ones it computes with, and no others."""
+    """Activate exactly the given adapters of a model."""
     model.llava.base_model.set_adapter(list(adapters))
     model.llava.active_adapter = adapters[0]
 
 
 def export_adapters(model: VisionLanguageModel, adapters: Sequence[str], folder: Path) -> None:
-    """Write adapters as PEFT folders: ``default`` into the folder, others into one each."""
+    """Write adapters as PEFT folders: ``default`` into the folder, others into subfolders."""
     for name in adapters:
-        # the name a person can load it by, not the folder it was loaded from
+        # the name that users can load, not the folder it was loaded from
         model.llava.peft_config[name].base_model_name_or_path = model.backbone.llava
     model.llava.save_pretrained(folder, selected_adapters=list(adapters))
 
 
 def adapter_folder(folder: Path, name: str) -> Path:
-    """Return where `export_adapters` wrote an adapter."""
+    """Return the folder that `export_adapters` wrote an adapter into."""
     return folder if name == "default" else folder / name
 
 
@@ -41,14 +41,14 @@ def loading_lines(
     dtype: str = "float32",
     quantization: Quantization = "none",
 ) -> list[str]:
-    """Return Python that loads exported adapters without this package, all active as in training.
+    """Return Python code that loads exported adapters without this package and activates them.
 
     Args:
         base: Name or folder of the base model.
-        adapters: Those that compute together, such as the server's and one client's.
-        folder: Where `export_adapters` wrote them.
-        dtype: Type of the base's weights in training.
-        quantization: Format of its quantised ones.
+        adapters: Adapters that are active together, such as the server's and one client's.
+        folder: Folder that `export_adapters` wrote them into.
+        dtype: Dtype of the base model's weights in training.
+        quantization: Format of the base model's quantised weights.
     """
     first, *others = [(name, adapter_folder(folder, name)) for name in adapters]
     names, how = "LlavaForConditionalGeneration", f'dtype="{dtype}"'
@@ -70,17 +70,22 @@ def loading_lines(
 
 @contextmanager
 def fresh_adapter(model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> Iterator[str]:
-    """Give the model a new adapter, the only active and trainable one, and take it away again.
+    """Add a new adapter as the only active and trainable one, and remove it afterwards.
 
-    Adapters that were there keep their weights and are inactive meanwhile. Afterwards flags,
-    gradients, modes and the active adapter are what they were.
+    Existing adapters keep their weights and are inactive meanwhile. Afterwards ``requires_grad``,
+    gradients, modes and active adapters are restored.
+
+    Args:
+        model: The model.
+        recipe: Rank, scale and dropout of the adapter.
+        seed: Seed of its initial weights.
 
     Yields:
         The adapter's name.
     """
     flags = {name: (value.requires_grad, value.grad) for name, value in model.named_parameters()}
     modes = {name: module.training for name, module in model.named_modules()}
-    # parties have adapters of their own, of which several are active at once
+    # parties have their own adapters, several of which may be active at once
     before = list(model.llava.active_adapters) if isinstance(model.llava, PeftModel) else None
     model.add_lora(recipe.rank, recipe.alpha, recipe.dropout, seed, SHADOW)
     if before is not None:
@@ -92,7 +97,7 @@ def fresh_adapter(model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> 
         if before is None:
             model.remove_lora()
         else:
-            activate(model, before)  # first: PEFT warns when it deletes the active one
+            activate(model, before)  # first, because PEFT warns when it deletes an active one
             model.llava.delete_adapter(SHADOW)
         for name, value in model.named_parameters():
             value.requires_grad_(flags[name][0])
@@ -102,7 +107,7 @@ def fresh_adapter(model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> 
 
 
 def _retype(model: VisionLanguageModel, known: Collection[str]) -> None:
-    """Give new weights the type of the adapters that were there; a trainer may have changed it."""
+    """Convert new weights to the dtype of the existing adapters, which a trainer may have set."""
     weights = dict(model.named_parameters())
     dtype = next(weights[name].dtype for name in known if ".lora_" in name)
     for name in weights.keys() - known:

@@ -1,8 +1,8 @@
-"""Means of LoRA adapters: of their factors, or of what the factors multiply to.
+"""Means of LoRA adapters: of their factors, or of the factors' products.
 
-Averaging A and B separately, as FedAvg of an adapter is usually done, is not averaging the
-updates ``B A``: the mean of products differs from the product of means by the covariance of the
-factors. Both are here, with the error of either.
+FedAvg of adapters usually averages A and B separately. This is not the mean of the updates
+``B A``: the mean of products differs from the product of means by the covariance of the factors.
+This module has both means, and measures their error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,9 +39,9 @@ def average_factors(adapters: Sequence[Adapter], weights: Sequence[float]) -> di
 def average_products(adapters: Sequence[Adapter], weights: Sequence[float]) -> dict[str, Tensor]:
     """Return the best rank-r factors of the weighted mean of the updates ``B A``.
 
-    The mean of N updates of rank r has a rank of up to N r; its largest r singular values are
-    kept (Eckart and Young 1936), so nothing of that rank is closer. Rows of A get the length the
-    clients' rows have on average, and B the singular values, so no direction of A dies.
+    The mean of N updates of rank r has a rank of up to N r. Keeping its r largest singular values
+    gives the closest matrix of rank r (Eckart and Young 1936). The rows of A get the clients' mean
+    row norm, and B holds the singular values, so that no direction of A vanishes.
     """
     result = dict(average_factors(adapters, weights))
     for name in _pairs(adapters[0]):
@@ -61,9 +61,9 @@ def average_products(adapters: Sequence[Adapter], weights: Sequence[float]) -> d
 
 
 def product_error(mean: Adapter, adapters: Sequence[Adapter], weights: Sequence[float]) -> float:
-    """Return how far an adapter's updates are from the weighted mean of the clients' updates.
+    """Return the relative error of an adapter's updates against the mean of the clients' updates.
 
-    The Frobenius norm over all layers of the difference, as a share of that of the mean.
+    This is the Frobenius norm of the difference over all layers, divided by that of the mean.
     """
     lost = sent = 0.0
     for name in _pairs(mean):
@@ -88,6 +88,6 @@ def _stacked(
 
 
 def _square(left: Tensor, right: Tensor) -> float:
-    """Return the squared Frobenius norm of a product without multiplying it out."""
+    """Return the squared Frobenius norm of a product without computing the product."""
     core = torch.linalg.qr(left).R @ torch.linalg.qr(right.T).R.T
     return float(core.square().sum())

@@ -1,4 +1,4 @@
-"""`Paradigm`: who owns which layers and which data, and who steps when. `Centralized`: one party."""
+"""`Paradigm`: who owns which layers and data, and who steps when; `Centralized` has one party."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,16 +27,16 @@ from .scaling import OwnScaling, Scaling
 
 @dataclass(frozen=True)
 class Run:
-    """What a fine-tune works on, whoever owns it.
+    """The objects that a fine-tune needs, in every paradigm.
 
     Args:
-        model: The model, with the adapters that the paradigm gave it.
-        policy: The pruning policy, run where the data are.
-        encode: The frozen encoders, run where the data are.
-        recipe: How adapters are trained.
+        model: The model, with the adapters that the paradigm added.
+        policy: The pruning policy, run by the owner of the data.
+        encode: The frozen encoders, run by the owner of the data.
+        recipe: Training recipe of the adapters.
         seed: Seed of the run.
-        scaling: Runs backward passes and takes steps, where a trainer has its own way.
-        first_cut: Layer before which kept tokens are counted where nothing is cut.
+        scaling: Runs backward passes and optimiser steps, with the trainer's loss scaling.
+        first_cut: Layer before which kept tokens are counted if the paradigm has no cut.
     """
 
     model: VisionLanguageModel
@@ -49,41 +49,41 @@ class Run:
 
 
 class Paradigm(ABC):
-    """One division of model and data among parties.
+    """A division of model and data among parties.
 
-    The same model, recipe, schedule and batches serve all paradigms. A batch holds what all
-    clients draw in one step: each takes the rows whose images are in its own shard.
+    All paradigms use the same model, recipe, schedule and batches. A batch holds the samples of
+    all clients for one step: each client takes the rows whose images are in its shard.
 
     Args:
         num_clients: Number of clients.
-        partition: How images are dealt to them.
-        concentration: Of ``dirichlet``: the smaller, the less alike the shards.
+        partition: How images are dealt to the clients.
+        concentration: Concentration of ``dirichlet``; smaller values make shards less alike.
 
     Raises:
-        ConfigError: If a number is out of its range.
+        ConfigError: If a number is out of range.
     """
 
     label: ClassVar[str]
-    """Its name in results and reports."""
+    """Name in results and reports."""
 
     clients_on_ranks: ClassVar[bool] = False
-    """Whether processes share the clients among them, and so all read the same batches."""
+    """Whether processes share out the clients, and so all read the same batches."""
 
     crosses: ClassVar[bool] = True
     """Whether anything crosses between parties in training."""
 
     exchanges: ClassVar[Literal["adapters", "layers"] | None] = None
-    """What parties that are processes of their own work on together: adapters of whole models, or
-    the layers of one; None where there is one party."""
+    """What separate parties exchange: adapters of whole models, or tensors between the layers of
+    one model; None with a single party."""
 
     labels_cross: ClassVar[bool] = False
     """Whether the server computes the loss."""
 
     codec: Codec | None = None
-    """How activations and gradients are written for the wire; None as they are computed."""
+    """Codec of activations and gradients; None sends them as computed."""
 
     bucket: int = 1
-    """Messages are filled to a multiple of so many tokens a sample."""
+    """Messages are padded to a multiple of this many tokens per sample."""
 
     metrics: dict[str, float]
     """Metrics of the last step, by name."""
@@ -104,24 +104,24 @@ class Paradigm(ABC):
         self.shards = Partition({}, num_clients)
         self.traffic = Traffic()
         self.guards = Guards()
-        """What defends the clients where something is cut."""
+        """The defence at the cuts."""
         self.metrics = {}
 
     @property
     def name(self) -> str:
-        """Return the label, with what else tells runs of it apart."""
+        """Return the label, with the settings that distinguish its runs."""
         return self.label
 
     def place(self, num_layers: int) -> tuple[int, ...]:
-        """Return the cuts in a decoder of some depth; nothing is cut here.
+        """Return the cuts in a decoder of ``num_layers`` layers; the default has none.
 
         Raises:
-            ConfigError: If the cuts do not fit into it.
+            ConfigError: If the cuts do not fit into the decoder.
         """
         return ()
 
     def supposed_cuts(self, num_layers: int) -> tuple[int, ...]:
-        """Return where a cut is supposed for a forecast, in a decoder of some depth."""
+        """Return hypothetical cuts for a forecast, in a decoder of ``num_layers`` layers."""
         return (num_layers // 2,)
 
     def server_layers(self, num_layers: int) -> range:
@@ -129,23 +129,23 @@ class Paradigm(ABC):
         return range(0)
 
     def round_numbers(self, adapter_parameters: int) -> int:
-        """Return how many weights a client sends in a round."""
+        """Return the number of weights that a client sends per round."""
         return 0
 
     @abstractmethod
     def sees(self, adapter_parameters: int) -> tuple[str, ...]:
-        """Return who sees what, a sentence each, once the cuts are placed.
+        """Return sentences that say who sees what; the cuts must be placed.
 
         Args:
-            adapter_parameters: Trained parameters of one adapter.
+            adapter_parameters: Number of trained parameters of one adapter.
         """
 
     def terms(self) -> dict[str, object]:
-        """Return what parties must agree on beside recipe, seed and number of clients."""
+        """Return the settings that parties must share, besides recipe, seed and client count."""
         return {}
 
     def check_divisible(self) -> None:
-        """Check that the parties can be processes of their own.
+        """Check that the parties can run as separate processes.
 
         Raises:
             ConfigError: If they cannot.
@@ -157,26 +157,30 @@ class Paradigm(ABC):
         )
 
     def schedule_steps(self, rounds: int, asked: int | None) -> int:
-        """Return how many optimiser steps the schedule of a run of some rounds spans.
+        """Return the optimiser steps that the schedule spans.
+
+        Args:
+            rounds: Number of rounds.
+            asked: Number of steps that the user asked for; None for the default.
 
         Raises:
-            ConfigError: If the number asked for cannot be.
+            ConfigError: If the paradigm cannot take the number asked for.
         """
         return asked or rounds
 
     def channel(self, cuts: Sequence[int] = ()) -> Channel:
-        """Return what crosses between the parties: what is trained with, attacked and counted.
+        """Return the channel between the parties, for training, attacks and byte counts.
 
         Args:
-            cuts: Where nothing is cut: the cuts to suppose.
+            cuts: Hypothetical cuts, for a paradigm without its own.
         """
         return Channel.supposed(cuts, self.label)
 
     def defend(self, defence: Defence) -> None:
-        """Let the parties do at their cuts what a defence says; called when cuts are placed.
+        """Set the defence at the cuts, after the cuts are placed.
 
         Raises:
-            ConfigError: If it asks for something that this run has not.
+            ConfigError: If the run does not meet the defence's requirements.
         """
         raise ConfigError(
             f"{type(self).__name__} has no cut at which {defence.label} could act",
@@ -185,10 +189,10 @@ class Paradigm(ABC):
         )
 
     def check_passes(self, batch_size: int, micro_batch_size: int | None) -> None:
-        """Check the sizes of batches, before weights load.
+        """Check the batch sizes before weights load.
 
         Raises:
-            ConfigError: If a defence cannot work with so few samples at a time.
+            ConfigError: If a defence needs more samples per pass.
         """
 
     def check_processes(self, count: int) -> None:
@@ -202,7 +206,7 @@ class Paradigm(ABC):
         """Deal the training set to the clients.
 
         Raises:
-            ConfigError: If there is not enough of it.
+            ConfigError: If there are too few images.
         """
         self.shards = draw_partition(
             samples,
@@ -213,7 +217,7 @@ class Paradigm(ABC):
         )
 
     def add_adapters(self, model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> None:
-        """Give the model the adapters that will be trained."""
+        """Add the adapters to train to the model."""
         model.add_lora(recipe.rank, recipe.alpha, recipe.dropout, seed)
 
     def adapters(self) -> tuple[str, ...]:
@@ -241,11 +245,11 @@ class Paradigm(ABC):
         """Train on one batch; return None if the batch is only kept for a later step.
 
         Args:
-            run: What is trained.
-            batch: What all clients draw in this step.
-            optimizer: What `optimizer` returned.
-            scheduler: Its schedule, stepped once a batch.
-            last: Whether it is the last batch of an epoch, after which nothing may be pending.
+            run: Model, policy and recipe of the run.
+            batch: Samples of all clients for this step.
+            optimizer: The optimiser that `optimizer` returned.
+            scheduler: Its schedule, stepped once per batch.
+            last: Whether this is the last batch of an epoch, after which no batch may be pending.
         """
 
     def parts(self, batch: VQABatch) -> list[tuple[int, VQABatch]]:
@@ -258,11 +262,11 @@ class Paradigm(ABC):
 
     @contextmanager
     def answering(self, model: VisionLanguageModel, client: int) -> Iterator[None]:
-        """Let the model answer as one client and its server would, together."""
+        """Let the model answer as one client together with its server."""
         yield
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold beyond weights and optimiser."""
+        """Return the state that a checkpoint must hold besides weights and optimiser."""
         return {"traffic": self.traffic.state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -270,11 +274,11 @@ class Paradigm(ABC):
         self.traffic.load(state["traffic"])
 
     def untrained_batches(self) -> int:
-        """Return how many batches had been drawn, but not trained on, when the run stopped."""
+        """Return the number of batches drawn but not yet trained on when the run stopped."""
         return 0
 
     def resume(self, batches: Sequence[VQABatch]) -> None:
-        """Take those `untrained_batches`, read again."""
+        """Take the `untrained_batches`, which the caller has read again."""
 
     def take_traffic(self) -> Traffic:
         """Return the traffic since the last call, and reset the count."""
@@ -283,10 +287,10 @@ class Paradigm(ABC):
 
 
 class Centralized(Paradigm):
-    """One trainer holds all layers and all data: the reference of the other paradigms.
+    """One trainer owns all layers and data: the reference for the other paradigms.
 
-    On several processes every step is that of the batches of all of them together: gradients are
-    averaged by the trainer, and the loss is normalised by the answer tokens of all processes.
+    On several processes, one step trains on the batches of all of them: the trainer averages the
+    gradients, and the loss is normalised by the answer tokens of all processes.
     """
 
     label = "centralized"
@@ -296,7 +300,7 @@ class Centralized(Paradigm):
         super().__init__()
 
     def sees(self, adapter_parameters: int) -> tuple[str, ...]:
-        """Return who sees what, a sentence each."""
+        """Return sentences that say who sees what."""
         return (
             "One party owns model and data: it sees every image, question and answer.",
             "Nothing crosses while training. The bytes stand for a cut where one would be made.",
@@ -327,7 +331,7 @@ class Centralized(Paradigm):
 
 
 def merge_reports(reports: Sequence[StepReport]) -> StepReport:
-    """Return one report of several parts of a batch; losses are weighted by answer tokens.
+    """Merge the reports of parts of a batch; losses are weighted by answer tokens.
 
     >>> merge_reports([StepReport(1.0, 3, 10, 1), StepReport(2.0, 1, 20, 1)])
     StepReport(loss=1.25, tokens=4, kept=30, samples=2)

@@ -1,4 +1,4 @@
-"""Centralised training: one trainer holds all data; this is the step every paradigm starts from."""
+"""Centralised training, and the training step that every paradigm builds on."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -28,16 +28,16 @@ from .seeding import preserved_random, seed_step
 
 
 class Encode(Protocol):
-    """The frozen encoders: `VisionLanguageModel.encode`, or a cache in front of it."""
+    """The frozen encoders: `VisionLanguageModel.encode`, or a cache around it."""
 
     def __call__(self, batch: VQABatch, needs: Needs = NOTHING) -> VisualFeatures:
-        """Return the features of a batch, with what a policy needs besides."""
+        """Return the features of a batch, including the extra features a policy needs."""
         ...
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one optimiser step saw.
+    """Loss and counts of one optimiser step.
 
     Args:
         loss: Mean cross-entropy over the batch's answer tokens, in nats.
@@ -63,21 +63,21 @@ def accumulate_gradients(
     observe: Callable[[LanguageOutput, float], None] | None = None,
     cut: int = 0,
 ) -> StepReport:
-    """Add the gradient of a batch's loss to the parameters, a micro-batch at a time.
+    """Add the gradient of a batch's loss to the parameters, one micro-batch at a time.
 
     The loss is normalised by the answer tokens of the whole batch, so that the gradient does
-    not depend on how the batch is split.
+    not depend on the micro-batches.
 
     Args:
         model: The model.
-        batch: What is learned.
+        batch: The batch to learn from.
         policy: The pruning policy.
         encode: The frozen encoders.
-        micro_batch_size: Samples of one pass; None is the whole batch.
+        micro_batch_size: Samples per pass; None is the whole batch.
         backward: Runs the backward pass of a loss.
-        normaliser: What sums of token losses are divided by; None is the batch's answer tokens.
-        observe: Shown what the model made of every micro-batch, and its share of the samples,
-            before its backward pass.
+        normaliser: Divisor of the sum of token losses; None is the batch's answer tokens.
+        observe: Called before each backward pass with the micro-batch's output and its share of
+            the samples.
         cut: Layer before which visual tokens are counted.
     """
     tokens = answer_tokens(batch)
@@ -130,21 +130,22 @@ def fine_tune(
 ) -> dict[str, Tensor]:
     """Train a fresh LoRA adapter, exactly as a `Trainer` fits a `VQAModule` of this recipe.
 
-    Same draw of the adapter, batch order, random numbers, loss and schedule, and the same types:
-    a shadow model differs from its victim in the data and the seed, in nothing else. Under the
-    autocast of the victim's trainer it computes as the victim does. Afterwards model and
-    random numbers are what they were; in between, ``on_step`` sees the trained model.
+    Initial adapter, batch order, random numbers, loss, schedule and dtypes are the same, so a
+    shadow model differs from its victim only in data and seed. Under the autocast of the victim's
+    trainer, the shadow model computes in the victim's precision. The model and the global random
+    state are restored afterwards; use ``on_step`` to see the trained model.
 
     Args:
-        model: The model, with or without an adapter of its own.
-        samples: What is trained on.
+        model: The model, with or without its own adapter.
+        samples: Training samples.
         policy: The pruning policy in training.
         recipe: The recipe.
         seed: Seed of the adapter, the batch order and the dropout.
-        on_step: Called before the first optimiser step and after each, with their number.
-        encode: The encoders, or a cache; the model's own if None.
-        steps: Optimiser steps after which training ends, sooner or later than planned; None takes
-            those that the recipe plans.
+        on_step: Called with the number of finished optimiser steps, before the first step and
+            after every step.
+        encode: The encoders, or a cache; None uses the model's own.
+        steps: Optimiser steps after which training ends, below or above the recipe's plan; None
+            takes the recipe's.
 
     Returns:
         The trained adapter, on the CPU.
@@ -191,9 +192,9 @@ class Pass:
     """One forward and backward pass of a step.
 
     Args:
-        number: Its number in the step, from 0.
-        batch: Its samples.
-        share: Its share of the step's samples.
+        number: Number of the pass in the step, from 0.
+        batch: Samples of the pass.
+        share: Share of the step's samples, in (0, 1].
     """
 
     number: int
@@ -202,7 +203,7 @@ class Pass:
 
 
 def passes(batch: VQABatch, size: int | None) -> list[Pass]:
-    """Return the passes of a step, each of at most ``size`` samples; None is one for all."""
+    """Return the passes of a step, each of at most ``size`` samples; None is a single pass."""
     if size is None or size >= len(batch):
         return [Pass(0, batch, 1.0)]
     parts = [batch[start : start + size] for start in range(0, len(batch), size)]
@@ -212,7 +213,7 @@ def passes(batch: VQABatch, size: int | None) -> list[Pass]:
 def prepared(
     model: VisionLanguageModel, batch: VQABatch, policy: PruningPolicy, encode: Encode
 ) -> PreparedInputs:
-    """Return some samples as their owner hands them to the decoder: encoded, pruned, projected."""
+    """Return a batch as decoder inputs: encoded, pruned and projected."""
     features = encode(batch, policy.needs)
     return model.prepare(batch, features, policy.decide(features, batch.samples))
 

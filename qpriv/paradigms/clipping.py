@@ -1,8 +1,8 @@
-"""Clipping by the norm of all gradients, where no party sees all of them.
+"""Gradient clipping by the global norm if no party sees all gradients.
 
-Parties exchange one number each, the sum of squares of their own gradients, and scale by the
-norm of the whole. So clipping is the same whoever owns which layers. A sum is a double: what
-rounding the order of summation leaves is 29 bits below the last bit of a gradient.
+Each party sends one number, the sum of squares of its own gradients, and all scale by the global
+norm. Clipping therefore does not depend on who owns which layers. Sums are in float64, so rounding
+from the order of summation is 29 bits below the last bit of a gradient.
 """
 
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ _EPSILON = 1e-6  # as in `torch.nn.utils.clip_grad_norm_`
 
 
 def square_norm(parameters: Iterable[nn.Parameter], scale: float = 1.0) -> float:
-    """Return the sum of squares of the gradients of one party.
+    """Return the sum of squares of one party's gradients.
 
     Args:
-        parameters: What the party trains.
-        scale: By what its gradients are multiplied, where the loss is scaled.
+        parameters: The party's trained weights.
+        scale: Loss scale, by which the gradients are multiplied.
 
     >>> weight = nn.Parameter(torch.zeros(2)); weight.grad = torch.tensor([3.0, 4.0])
     >>> square_norm([weight, nn.Parameter(torch.zeros(1))])
@@ -31,7 +31,7 @@ def square_norm(parameters: Iterable[nn.Parameter], scale: float = 1.0) -> float
 
 
 def sum_of_squares(tensors: Iterable[Tensor]) -> float:
-    """Return the sum of squares of all numbers of some tensors; 0 where there is none."""
+    """Return the sum of squares over all tensors; 0 without any."""
     gradients = [widened(each) for each in tensors]
     if not gradients:
         return 0.0
@@ -40,22 +40,22 @@ def sum_of_squares(tensors: Iterable[Tensor]) -> float:
 
 
 def clip_factor(total: float, clip: float) -> float:
-    """Return what scales gradients with a sum of squares ``total`` to a norm of at most ``clip``.
+    """Return the factor that clips gradients with sum of squares ``total`` to the norm ``clip``.
 
     >>> clip_factor(0.25, 1.0), round(clip_factor(4.0, 1.0), 6)
     (1.0, 0.5)
     """
     factor = clip / (sqrt(total) + _EPSILON)
-    return 1.0 if factor >= 1 else factor  # a norm that is no number makes the step none either
+    return 1.0 if factor >= 1 else factor  # a NaN norm gives a NaN factor
 
 
 def scale_gradients(parameters: Iterable[nn.Parameter], total: float, clip: float) -> None:
-    """Scale a party's gradients so that those of all parties have a norm of at most ``clip``.
+    """Clip a party's gradients by the norm of all parties' gradients.
 
     Args:
-        parameters: What the party trains.
+        parameters: The party's trained weights.
         total: Sum of squares of the gradients of all parties.
-        clip: The largest norm.
+        clip: Largest norm.
     """
     factor = clip_factor(total, clip)
     if factor == 1:

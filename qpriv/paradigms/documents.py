@@ -1,4 +1,4 @@
-"""Fine-tuning of document models: one recipe for f, f_G and every defence."""
+"""Fine-tuning of document models, with one recipe for f, f_G and every defence."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,22 +17,22 @@ from .recipe import Schedule, require, warmed_up
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentRecipe:
-    """How a document model is fine-tuned.
+    """The fine-tuning recipe of a document model.
 
     Args:
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay.
         schedule: How the learning rate falls after the warm-up.
-        warmup: Share of all steps in which it rises.
+        warmup: Share of all steps in which the learning rate rises.
         clip: Largest gradient norm.
-        batch_pages: Pages a step, each with all its questions.
-        epochs: Passes over the pages; the most where ``patience`` is set.
-        patience: Epochs without a better validation loss after which training stops and the
-            best weights come back; None trains all epochs and keeps the last.
-        noise: Scan noise in training; None shows every page as it is.
+        batch_pages: Pages per step, each with all its questions.
+        epochs: Passes over the pages; the maximum if ``patience`` is set.
+        patience: Epochs without a better validation loss after which training stops and restores
+            the best weights; None trains all epochs and keeps the last weights.
+        noise: Scan noise in training; None adds no noise.
 
     Raises:
-        ConfigError: If a value is out of its range.
+        ConfigError: If a value is out of range.
     """
 
     learning_rate: float = 8e-4
@@ -54,12 +54,12 @@ class DocumentRecipe:
 
 @dataclass(frozen=True)
 class FineTuned:
-    """How a fine-tuning went.
+    """The outcome of a fine-tuning.
 
     Args:
         train_loss: Mean loss of each epoch.
         val_loss: Validation loss after each epoch; empty without validation pages.
-        epoch: Epoch (from 0) whose weights the model has.
+        epoch: Epoch (from 0) of the model's final weights.
     """
 
     train_loss: tuple[float, ...]
@@ -78,9 +78,9 @@ def batch_loss(
     Args:
         model: The model.
         batch: Pages and questions.
-        noise: Scan noise of training.
-        generator: Draws the noise, and one of the accepted answers of each question; without it
-            the first is used.
+        noise: Scan noise; None adds no noise.
+        generator: Draws the noise, and one of the accepted answers of each question; without a
+            generator the first answer is used.
     """
     pages = model.scanned(batch.pages, noise, generator)
     encoded = model.encode(pages, batch.questions, batch.page_of)
@@ -96,7 +96,7 @@ def _one_of(answers: Sequence[str], generator: Generator | None) -> str:
 
 
 def step_generator(seed: int, step: int) -> Generator:
-    """Return the random numbers of one step: the same in a resumed run."""
+    """Return the generator of one step, which is the same in a resumed run."""
     mixed = np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0]
     return Generator().manual_seed(int(mixed >> 1))
 
@@ -111,18 +111,18 @@ def fine_tune(
 ) -> FineTuned:
     """Train a model in place.
 
-    f and f_G differ in ``training`` alone: same start, recipe, seed and stopping rule.
+    f and f_G differ only in ``training``: start, recipe, seed and stopping rule are the same.
 
     Args:
-        model: The model to start from.
+        model: The model; its weights are changed in place.
         training: Pages with their questions.
         recipe: The recipe.
-        seed: Seed of the order and of the noise.
-        validation: Pages whose loss decides when to stop; needed where ``patience`` is set.
-        on_epoch_end: Called with the epoch (from 0) after each.
+        seed: Seed of the page order and of the noise.
+        validation: Pages whose loss decides when to stop; required with ``patience``.
+        on_epoch_end: Called with the epoch (from 0) after each epoch.
 
     Raises:
-        ConfigError: If there is a patience and nothing to validate on.
+        ConfigError: If there is a patience but no validation page.
     """
     require(recipe.patience is None or len(validation) > 0, "patience", recipe.patience, "validate")
     reader = PageReader(model.page)

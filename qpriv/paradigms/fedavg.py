@@ -1,4 +1,4 @@
-"""A round of federated averaging, as the server sees it."""
+"""The server's side of a round of federated averaging."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from .centralized import StepReport
 from .weights import overwrite
 
 _WHOLE_MODEL = 0
-"""Cut at which adapters are recorded: nothing is cut, all of it crosses."""
+"""Cut at which adapters are recorded, because federated learning has no cut."""
 
 
 class FedAvg(Optimizer):
@@ -30,11 +30,11 @@ class FedAvg(Optimizer):
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None, *, values: Sequence[Tensor]
     ) -> float | None:
-        """Overwrite the weights.
+        """Overwrite the weights by the mean of the round.
 
         Args:
-            closure: Called before, as by any optimiser.
-            values: The mean of the round, in the order of the weights.
+            closure: Called first, as in any optimiser.
+            values: The mean, in the order of the weights.
         """
         loss = None if closure is None else closure()
         overwrite(self.param_groups[0]["params"], values)
@@ -43,14 +43,13 @@ class FedAvg(Optimizer):
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """What a round came to.
+    """The outcome of a round.
 
     Args:
         mean: The new adapter.
-        reports: Local training by client; of this process's clients only.
-        weights: Samples that each client of the round trained on.
-        error: Distance of the new adapter's updates from the mean of the clients' updates, as a
-            share of it.
+        reports: Reports of local training by client, for this process's clients only.
+        weights: Number of samples that each client of the round trained on.
+        error: Relative error of the new adapter's updates; see `product_error`.
         transcript: What the server saw: adapters, and the number of samples behind each.
     """
 
@@ -62,7 +61,7 @@ class RoundOutcome:
 
 
 def coming_rates(scheduler: LRScheduler, count: int) -> list[float]:
-    """Return the learning rates of the coming steps, which the schedule has not taken yet."""
+    """Return the learning rates of the next ``count`` steps of the schedule."""
     schedule = cast(LambdaLR, scheduler)
     rate, share = schedule.base_lrs[0], schedule.lr_lambdas[0]
     return [float(rate) * share(schedule.last_epoch + number) for number in range(count)]
@@ -74,13 +73,13 @@ def round_transcript(
     counts: Mapping[int, int],
     store: bool,
 ) -> Transcript:
-    """Return what the server of a round has sent and received.
+    """Return the transcript of all that the server sent and received in a round.
 
     Args:
-        start: The adapter that it sent to every client of the round.
-        adapters: What each client made of it.
-        counts: Samples that each client trained on, by its number.
-        store: Keep the adapters and not only their sizes.
+        start: The adapter that the server sent to every client of the round.
+        adapters: The adapters that the clients sent back.
+        counts: Number of samples that each client trained on, by client.
+        store: Keep the adapters, not only their sizes.
     """
     transcript = Transcript(store=store)
     for client, adapter in zip(counts, adapters, strict=True):

@@ -33,26 +33,26 @@ LocalOptimizer = Literal["adamw", "sgd"]
 class Federated(Paradigm):
     """Clients train the whole adapter on their own data, and a server averages the adapters.
 
-    A round takes ``local_steps`` batches: every client of the round trains on its own rows of
-    each, from the server's adapter and with a fresh optimiser (McMahan et al. 2017,
-    arXiv:1602.05629). Adapters are weighted by the samples they were trained on. Between rounds
-    the model holds the server's adapter. A round also ends with its epoch.
+    A round takes ``local_steps`` batches. Every client of the round starts from the server's
+    adapter with a fresh optimiser and trains on its own rows of each batch (McMahan et al. 2017,
+    arXiv:1602.05629). Adapters are weighted by their number of training samples. Between rounds
+    the model holds the server's adapter. The end of an epoch also ends the round.
 
-    On several processes the clients are spread over them, and no gradient is shared: the weights
-    are those of one process.
+    Several processes share out the clients and exchange no gradients. The resulting weights equal
+    those of a single process.
 
     Args:
         num_clients: Number of clients.
-        local_steps: Optimiser steps a client takes in a round.
-        participation: Share of the clients that take part in a round, drawn anew for each.
-        average: ``factors`` averages A and B separately, ``products`` the updates ``B A``, which
-            it factors again at the same rank; the error of either is logged.
-        local_optimizer: What clients train with.
+        local_steps: Optimiser steps per client and round.
+        participation: Share of clients that take part in a round, in (0, 1], drawn for each round.
+        average: ``factors`` averages A and B separately; ``products`` averages the updates ``B A``
+            and factors the mean at the same rank. The error of the chosen mean is logged.
+        local_optimizer: The clients' optimiser.
         partition: How images are dealt to the clients.
-        concentration: Of ``dirichlet``: the smaller, the less alike the shards.
+        concentration: Concentration of ``dirichlet``; smaller values make shards less alike.
 
     Raises:
-        ConfigError: If a number is out of its range.
+        ConfigError: If a number is out of range.
     """
 
     label = "federated"
@@ -82,15 +82,15 @@ class Federated(Paradigm):
         self._untrained = 0
 
     def supposed_cuts(self, num_layers: int) -> tuple[int, ...]:
-        """Return none: what crosses are adapters."""
+        """Return no cuts, because adapters cross instead of activations."""
         return ()
 
     def round_numbers(self, adapter_parameters: int) -> int:
-        """Return how many weights a client sends in a round: its whole adapter."""
+        """Return the number of weights that a client sends per round: its whole adapter."""
         return adapter_parameters
 
     def sees(self, adapter_parameters: int) -> tuple[str, ...]:
-        """Return who sees what, a sentence each."""
+        """Return sentences that say who sees what."""
         return (
             f"{self.num_clients} clients keep images, questions and answers.",
             f"The server sees each client's adapter after its local steps, {adapter_parameters:,} "
@@ -100,7 +100,7 @@ class Federated(Paradigm):
         )
 
     def terms(self) -> dict[str, object]:
-        """Return what parties must agree on: the local training, and who takes part."""
+        """Return the settings that parties must share: local training and participation."""
         return {
             "local_steps": self.local_steps,
             "local_optimizer": self.local_optimizer,
@@ -108,10 +108,10 @@ class Federated(Paradigm):
         }
 
     def check_divisible(self) -> None:
-        """Let the parties be processes of their own: nothing stands against it."""
+        """Accept separate processes in every configuration."""
 
     def schedule_steps(self, rounds: int, asked: int | None) -> int:
-        """Return how many local steps the schedule spans: all, or what was asked for."""
+        """Return the local steps that the schedule spans: those of all rounds, or ``asked``."""
         return asked or rounds * self.local_steps
 
     def optimizer(self, model: VisionLanguageModel, recipe: LoraRecipe) -> Optimizer:
@@ -127,7 +127,7 @@ class Federated(Paradigm):
         *,
         last: bool = False,
     ) -> StepReport | None:
-        """Keep the batch until the round has all of its own, then train the round."""
+        """Keep the batch until the round has all its batches, then train the round."""
         self._pending.append(batch)
         if len(self._pending) < self.local_steps and not last:
             return None
@@ -147,13 +147,13 @@ class Federated(Paradigm):
     def train_round(
         self, run: Run, batches: Sequence[VQABatch], rates: Sequence[float], *, store: bool = False
     ) -> RoundOutcome:
-        """Train the clients of one round and average them; the model's weights stay as they were.
+        """Train the clients of one round and average their adapters; restore the model's weights.
 
         Args:
-            run: What is trained.
-            batches: What all clients draw, a batch a local step.
-            rates: The learning rate of each local step.
-            store: Keep the adapters in the transcript and not only their sizes.
+            run: Model, policy and recipe of the run.
+            batches: Samples of all clients, one batch per local step.
+            rates: Learning rate of each local step.
+            store: Keep the adapters in the transcript, not only their sizes.
         """
         parameters = trained(run.model)
         start = named_weights(run.model)
@@ -176,35 +176,36 @@ class Federated(Paradigm):
         return RoundOutcome(mean, reports, counts, error, transcript)
 
     def clients_of_round(self, seed: int, number: int | None = None) -> list[int]:
-        """Return the clients that take part in a round, in order.
+        """Return the clients that take part in a round, ascending.
 
         Args:
             seed: Seed of the run.
-            number: The round, from 0; None is the coming one.
+            number: The round, from 0; None is the next one.
         """
         count = max(1, round(self.participation * self.num_clients))
         drawn = np.random.default_rng((seed, self._numbered(number))).permutation(self.num_clients)
         return sorted(drawn[:count].tolist())
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold beyond weights and optimiser.
+        """Return the state that a checkpoint must hold besides weights and optimiser.
 
-        Batches that are still to be read again count: a run may be saved before it has done so.
+        Pending batches include those that a resumed run has not read again yet, because the run
+        may be saved before it reads them.
         """
         pending = len(self._pending) + self._untrained
         return {**super().state(), "round": self.round, "pending": pending}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` returned; the batches of an open round are read again."""
+        """Restore what `state` returned; the batches of an open round are read again later."""
         super().load_state(state)
         self.round, self._untrained = state["round"], state["pending"]
 
     def untrained_batches(self) -> int:
-        """Return how many batches of the open round a run that goes on must read again."""
+        """Return the number of batches of the open round that a resumed run must read again."""
         return self._untrained
 
     def resume(self, batches: Sequence[VQABatch]) -> None:
-        """Take the batches of the open round that were drawn before the run was stopped."""
+        """Take the batches of the open round that were drawn before the run stopped."""
         self._pending, self._untrained = list(batches), 0
 
     def train_client(
@@ -218,14 +219,14 @@ class Federated(Paradigm):
         """Train the model's adapter as one client does in a round.
 
         Args:
-            run: What is trained.
+            run: Model, policy and recipe of the run.
             client: The client.
-            batches: Its own rows of every local step's batch; None where it has none.
-            rates: The learning rate of each local step.
-            number: The round, from 0; None is the coming one.
+            batches: The client's rows of every local step's batch; None if it has no rows.
+            rates: Learning rate of each local step.
+            number: The round, from 0; None is the next one.
 
         Returns:
-            What it saw; None if none of the rows was its own.
+            Loss and counts of its training; None if the client had no rows.
         """
         parameters = trained(run.model)
         optimizer: Optimizer = run.recipe.optimizer(parameters)
@@ -239,7 +240,7 @@ class Federated(Paradigm):
             optimizer.param_groups[0]["lr"] = rate
             optimizer.zero_grad()
             with preserved_random():
-                # a client's dropout must not depend on the process that it runs on
+                # a client's dropout must not depend on the process that runs it
                 seed_step(run.seed, self._numbered(number), place, client)
                 reports.append(
                     accumulate_gradients(
@@ -267,9 +268,9 @@ class Federated(Paradigm):
         """Return the adapter of the next round, and its error as in `RoundOutcome`.
 
         Args:
-            start: The adapter of this round, kept where nobody has trained.
-            adapters: What the clients of the round made of it, in their order.
-            counts: Samples that each has trained on.
+            start: The adapter of this round, returned if no client has trained.
+            adapters: The clients' adapters, in the clients' order.
+            counts: Number of samples that each client trained on.
         """
         taking = [(own, float(n)) for own, n in zip(adapters, counts, strict=True) if n]
         if not taking:

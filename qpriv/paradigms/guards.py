@@ -1,4 +1,4 @@
-"""`Guards`: a defence as each client runs it."""
+"""`Guards`: one defence, with separate weights for each client."""
 
 import copy
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from .seeding import preserved_random
 
 
 class Guards(nn.Module):
-    """One defence for all clients, or of each client its own with one receiver for all.
+    """One defence for all clients, or one copy per client with a shared receiver.
 
     Args:
-        defence: The first client's; None where there is no defence.
+        defence: The first client's defence; None without a defence.
     """
 
     def __init__(self, defence: Defence | None = None) -> None:
@@ -27,7 +27,7 @@ class Guards(nn.Module):
         self.clients = nn.ModuleList([] if defence is None else [defence])
 
     def of(self, client: int) -> Defence | None:
-        """Return the defence that a client runs with the server."""
+        """Return the defence of a client, or None."""
         if not len(self.clients):
             return None
         found = self.clients[client if client < len(self.clients) else 0]
@@ -35,17 +35,17 @@ class Guards(nn.Module):
         return found
 
     def alone(self, client: int) -> "Guards":
-        """Return what one client needs of them: its own defence."""
+        """Return the guards of one client alone."""
         return Guards(self.of(client))
 
     def build(self, width: int, copies: int, seed: int, device: torch.device) -> None:
-        """Let the defence make what is trained, and give every client its own.
+        """Build the defence's trained modules, and copy them for every client.
 
         Args:
             width: Width of the decoder.
-            copies: Number of clients with weights of their own.
-            seed: Seed of the run: all parties start from the same numbers.
-            device: Where they compute.
+            copies: Number of clients with their own weights.
+            seed: Seed of the run, so that all parties start from the same weights.
+            device: Device of the weights.
         """
         if (first := self.of(0)) is None:
             return
@@ -56,13 +56,13 @@ class Guards(nn.Module):
             if not name.startswith(("sender.", "receiver.")):
                 parameter.requires_grad_(False)
         first.to(device)
-        # a server has one receiver, whoever sends
+        # the server uses one receiver for all clients
         shared = first.receiver
         for _ in range(copies - 1):
             self.clients.append(copy.deepcopy(first, {id(shared): shared}))
 
     def trained(self, party: str) -> list[nn.Parameter]:
-        """Return what a party trains of the defence, by the name of its adapter."""
+        """Return the defence's weights that a party trains, by the name of its adapter."""
         if (own := self.of(0)) is None:
             return []
         part = own.receiver
@@ -74,20 +74,20 @@ class Guards(nn.Module):
         return [parameter for parameter in part.parameters() if parameter.requires_grad]
 
     def untrained(self) -> dict[str, Tensor]:
-        """Return buffers and frozen weights: a checkpoint holds them apart from what is trained."""
+        """Return buffers and frozen weights, which checkpoints hold apart from trained ones."""
         frozen = {name: p for name, p in self.named_parameters() if not p.requires_grad}
         return {**frozen, **dict(self.named_buffers())}
 
     def export(self, file: Path) -> None:
-        """Write all weights of the defence, by client, where there are any."""
+        """Write all weights of the defence, by client, if there are any."""
         export_weights(self, file)
 
     @torch.no_grad()
     def load_untrained(self, given: Mapping[str, Tensor]) -> None:
-        """Take back what `untrained` returned.
+        """Restore what `untrained` returned.
 
         Raises:
-            CheckpointError: If something is missing: it was saved without this defence.
+            CheckpointError: If a tensor is missing, because another defence was saved.
         """
         own = self.untrained()
         if missing := sorted(own.keys() - given.keys()):
@@ -101,8 +101,8 @@ class Guards(nn.Module):
 
 
 def export_weights(part: nn.Module, file: Path) -> None:
-    """Write the weights of a part of a defence, where it has any."""
+    """Write the weights of a part of a defence, if it has any."""
     if weights := part.state_dict():
         file.parent.mkdir(parents=True, exist_ok=True)
-        # a receiver that all share is written for each of them
+        # the shared receiver is written once per client
         save_file({name: value.clone().contiguous() for name, value in weights.items()}, file)

@@ -1,4 +1,4 @@
-"""AdamW with moments of 32 or 8 bits (bitsandbytes; Dettmers et al. 2022, arXiv:2110.02861)."""
+"""AdamW with 32-bit or 8-bit moments (bitsandbytes; Dettmers et al. 2022, arXiv:2110.02861)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -18,21 +18,21 @@ def make_optimizer(
     learning_rate: float,
     weight_decay: float,
 ) -> Optimizer:
-    """Return the optimiser of some parameters.
+    """Return an optimiser for some parameters.
 
     Args:
-        algorithm: ``adamw8bit`` keeps moments in 8 bits, those of parameters below 4096 values
-            in 32; ``paged_adamw8bit`` also moves them to the CPU's memory when a GPU's is full.
-        parameters: What is trained.
+        algorithm: ``adamw8bit`` keeps moments in 8 bits (32 bits for parameters below 4096
+            values). ``paged_adamw8bit`` also moves moments to CPU memory if GPU memory is full.
+        parameters: The parameters to train.
         learning_rate: Peak learning rate.
         weight_decay: Decoupled weight decay.
 
     Raises:
-        ConfigError: If moments are to be paged and the parameters are not on a GPU.
+        ConfigError: If the algorithm is paged and a parameter is not on a GPU.
     """
     if algorithm == "adamw":
         return AdamW(parameters, lr=learning_rate, weight_decay=weight_decay)
-    # imported where it is used: it takes seconds, and few runs use it
+    # imported here because it takes seconds and few runs need it
     import bitsandbytes.optim
 
     for parameter in parameters:
@@ -46,10 +46,10 @@ def make_optimizer(
 
 
 def check_device(algorithm: Algorithm, device: torch.device) -> None:
-    """Check that an algorithm works where the parameters are; bitsandbytes would not page at all.
+    """Check that an algorithm works on a device; bitsandbytes itself would silently not page.
 
     Raises:
-        ConfigError: If it does not.
+        ConfigError: If it does not work there.
     """
     if algorithm == "paged_adamw8bit" and device.type != "cuda":
         raise ConfigError(

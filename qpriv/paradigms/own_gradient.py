@@ -1,4 +1,4 @@
-"""`OwnGradient`: the terms that a client owes itself, and how a split clips them with the rest."""
+"""`OwnGradient`: the gradient of a client's own loss terms, and how a split clips it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,14 +11,14 @@ from .clipping import clip_factor, scale_gradients, sum_of_squares
 
 
 class OwnGradient:
-    """The gradient of the terms that a client owes itself, kept apart from that of the answers.
+    """The gradient of a client's own loss terms, kept apart from that of the answer loss.
 
-    No number of the server's scales it: it has a clip of its own, and is added when the gradient
-    of the answers has been clipped.
+    The server cannot scale it: it is clipped separately, and added after the gradient of the
+    answer loss has been clipped.
 
     Args:
-        parameters: What the client trains.
-        clip: The largest norm.
+        parameters: The client's trained weights.
+        clip: Largest norm.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], clip: float) -> None:
@@ -27,11 +27,11 @@ class OwnGradient:
         self._opened: Open | None = None
 
     def watch(self, opened: Open) -> None:
-        """Take the terms of an open channel from now on."""
+        """Set the open channel to take terms from."""
         self._opened = opened
 
     def take(self, share: float) -> None:
-        """Take the terms of the pass that has just gone through, before its backward pass.
+        """Add the gradient of the last forward pass's terms, before its backward pass.
 
         Args:
             share: The pass's share of the client's samples of this step.
@@ -40,7 +40,12 @@ class OwnGradient:
         self.learn(self._opened.take_terms(), share)
 
     def learn(self, terms: Sequence[Tensor], share: float) -> None:
-        """Add the gradient of some terms; their graph stays, for the gradient of the answers."""
+        """Add the gradient of terms; keep the graph for the gradient of the answer loss.
+
+        Args:
+            terms: Scalar loss terms.
+            share: The pass's share of the client's samples of this step.
+        """
         for term in terms:
             if not term.requires_grad:
                 continue
@@ -54,10 +59,10 @@ class OwnGradient:
 
     @torch.no_grad()
     def add(self, scale: float = 1.0) -> None:
-        """Add what was taken, clipped, to the parameters' gradients.
+        """Clip the collected gradient and add it to the parameters' gradients.
 
         Args:
-            scale: By what those are multiplied, where the loss is scaled.
+            scale: Loss scale, by which the parameters' gradients are multiplied.
         """
         factor = clip_factor(sum_of_squares(self._sums.values()), self.clip) * scale
         for parameter, own in self._sums.items():
@@ -72,14 +77,14 @@ def clip_parties(
     own: Iterable[OwnGradient],
     scale: float = 1.0,
 ) -> None:
-    """Clip the gradients of the answers of some parties, then add what clients owe themselves.
+    """Clip the parties' gradients of the answer loss, then add the clients' own gradients.
 
     Args:
-        parties: What each of them trains.
-        total: Sum of squares of the gradients of all that train in this step.
-        clip: The largest norm.
-        own: The gradients of the clients' own terms.
-        scale: By what gradients are multiplied, where the loss is scaled.
+        parties: Trained weights of each party.
+        total: Sum of squares of the gradients of all parties that train in this step.
+        clip: Largest norm.
+        own: Gradients of the clients' own loss terms.
+        scale: Loss scale, by which gradients are multiplied.
     """
     for weights in parties:
         scale_gradients(weights, total, clip)

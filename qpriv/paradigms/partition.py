@@ -1,4 +1,4 @@
-"""Which client holds which image: disjoint shards, alike or skewed."""
+"""Partitions of images over clients: disjoint shards, IID or skewed."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -17,10 +17,14 @@ _DRAWS = 1000
 
 
 class Partition:
-    """The client of every group (image or patient), so that no image is with two clients.
+    """The client of every group (image or patient); no two clients hold the same image.
 
-    A group that was not there when the shards were drawn, such as one of a validation split, has
-    a client too: that of a hash of its name. So every client is evaluated on its own share.
+    Groups outside the training set, such as those of a validation split, get a client by a hash
+    of their name. Every client is therefore evaluated on its own share.
+
+    Args:
+        owners: Client of each group, by the group's name.
+        num_clients: Number of clients.
     """
 
     def __init__(self, owners: dict[str, int], num_clients: int) -> None:
@@ -50,20 +54,21 @@ def draw_partition(
 ) -> Partition:
     """Deal the groups of a training set to clients.
 
-    ``iid`` deals them like cards: shards differ by at most one group. ``dirichlet`` draws, for
-    every kind of question, the clients' shares of its groups from a symmetric Dirichlet
-    distribution (Hsu et al. 2019, https://arxiv.org/abs/1909.06335, section 3): the smaller its
-    concentration, the fewer clients hold a kind. A group's kind is that of most of its questions.
+    ``iid`` deals shuffled groups in turn, so shard sizes differ by at most one group.
+    ``dirichlet`` draws, for every question type, the clients' shares of its groups from a
+    symmetric Dirichlet distribution (Hsu et al. 2019, https://arxiv.org/abs/1909.06335,
+    section 3). The smaller the concentration, the fewer clients hold a type. The type of a group
+    is that of most of its questions.
 
     Args:
         samples: The training set.
         num_clients: Number of clients.
         name: How groups are dealt.
-        concentration: Parameter of the Dirichlet distribution.
+        concentration: Concentration of the Dirichlet distribution; above 0.
         seed: Seed of the draw.
 
     Raises:
-        ConfigError: If a client would be left without a group.
+        ConfigError: If a client would get no group.
     """
     kinds = _kinds(samples)
     if num_clients > len(kinds):
@@ -85,7 +90,7 @@ def draw_partition(
 
 
 def group_name(sample: VQASample) -> str:
-    """Return a group's name over all data sets."""
+    """Return the group's name, unique over all data sets."""
     return f"{sample.dataset}/{sample.group_id}"
 
 
@@ -114,7 +119,7 @@ def _skewed(
 
 
 def _apportion(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
-    """Return whole numbers that add up to ``total``: the largest remainders are rounded up."""
+    """Return whole numbers that sum to ``total``, by the largest-remainder method."""
     counts = np.floor(shares * total).astype(np.int64)
     rest = total - int(counts.sum())
     counts[np.argsort(counts - shares * total, kind="stable")[:rest]] += 1

@@ -1,4 +1,4 @@
-"""`Party`: some layers, what they train with, and how what they send is written."""
+"""`Party`: a party's layers, its optimiser, and the codec of its messages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,16 +23,16 @@ from .recipe import LoraRecipe
 
 
 class Party:
-    """Some parts, what they train with, and the codec of what they send.
+    """A party's layers, its optimiser, and the codec of its messages.
 
     Args:
-        recipe: How adapters are trained.
+        recipe: Training recipe of the adapters.
         steps: Optimiser steps of the whole run, which the schedule spans.
-        parts: The modules the party owns, decoder layers first.
-        codec: How activations and gradients are written; None as they are computed.
-        bucket: Messages are filled to a multiple of so many tokens a sample.
+        parts: The modules that the party owns, decoder layers first.
+        codec: Codec of activations and gradients; None sends them as computed.
+        bucket: Messages are padded to a multiple of this many tokens per sample.
         guards: The defence at the cuts, as this party runs it.
-        name: Name of the party's adapter: it trains its side of the defence.
+        name: Name of the party's adapter, which selects its side of the defence.
     """
 
     def __init__(
@@ -54,30 +54,42 @@ class Party:
         self.codec, self.bucket = codec, bucket
         config = parts[0].config
         self.width, self.longest = int(config.hidden_size), int(config.max_position_embeddings)
-        # adapters may be kept in fp32 on layers that compute in bf16: a norm tells
+        # read it from a norm, because adapters may be fp32 on layers that compute in bf16
         self._dtype = _computing_dtype(parts[0])
 
     @property
     def device(self) -> torch.device:
-        """Return where the party computes."""
+        """Return the party's device."""
         return self.trained[0].device
 
     def write(self, kind: str, values: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-        """Return what crosses of activations or gradients ``[sum T_i, d]``."""
+        """Encode activations or gradients ``[sum T_i, d]`` as the tensors of a message.
+
+        Args:
+            kind: ``activation`` or ``gradient``.
+            values: The real tokens, ``[sum T_i, d]``.
+            lengths: Real tokens of each sample, ``[B]``.
+        """
         codec = self.codec or native(values.dtype)
         parts = codec.encode(fill_rows(values.detach(), lengths, self.bucket))
         return {f"{kind}/{name}": part for name, part in parts.items()}
 
     def read(self, kind: str, message: Message, lengths: Tensor, mode: Mode = "train") -> Tensor:
-        """Return activations or gradients ``[sum T_i, w]`` as they arrive at this party.
+        """Decode activations or gradients ``[sum T_i, w]`` from a message.
+
+        Args:
+            kind: ``activation`` or ``gradient``.
+            message: The message.
+            lengths: Real tokens of each sample, ``[B]``.
+            mode: Mode of the pass, which determines the width ``w``.
 
         Raises:
-            TransportError: If they are not what the codec writes, or not finite.
+            TransportError: If the tensors do not fit the codec, or are not finite.
         """
         prefix = f"{kind}/"
         parts = {n.removeprefix(prefix): t for n, t in message.tensors.items() if prefix in n}
         count = sum(filled(length, self.bucket) for length in lengths.tolist())
-        # the codec itself shows what a message of this many tokens looks like
+        # encode no rows to learn the dtypes and shapes that the codec produces
         codec = self.codec or native(self._dtype)
         sample = codec.encode(torch.zeros(0, self.ends.width(self.width, mode), dtype=self._dtype))
         for name in sample.keys() | parts.keys():
@@ -94,18 +106,18 @@ class Party:
         return strip_rows(rows, lengths, self.bucket)
 
     def update(self, total: float, own: OwnGradient | None = None) -> None:
-        """Take an optimiser step, clipped by the squared norm of all parties together.
+        """Take an optimiser step, clipped by the global norm of all parties.
 
         Args:
-            total: The sum of squares of the gradients of the answers' loss.
-            own: The gradient of a client's own terms, which has a clip of its own.
+            total: Sum of squares of all parties' gradients of the answer loss.
+            own: Gradient of a client's own loss terms, which is clipped separately.
         """
         clip_parties([self.trained], total, self.recipe.clip, [] if own is None else [own])
         self.optimizer.step()
         self.optimizer.zero_grad()
 
     def state(self) -> dict[str, Any]:
-        """Return what the party must remember between rounds."""
+        """Return the state that the party must keep between rounds."""
         return {
             "weights": [weight.detach().clone() for weight in self.trained],
             "optimizer": self.optimizer.state_dict(),
@@ -115,7 +127,7 @@ class Party:
 
     @torch.no_grad()
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` returned; what is under way is forgotten."""
+        """Restore what `state` returned, and drop any step in progress."""
         for weight, value in zip(self.trained, state["weights"], strict=True):
             weight.copy_(value)
         self.optimizer.load_state_dict(state["optimizer"])

@@ -1,4 +1,4 @@
-"""Adapters by party: one on the server's layers, one or several on those of the clients."""
+"""Adapters by party: one on the server's layers, and one or more on the clients' layers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ def client_name(client: int) -> str:
 
 @dataclass(frozen=True)
 class PartyAdapters:
-    """Which adapters there are, and which of them a model computes with.
+    """The parties' adapters, and which of them are active.
 
     Args:
         num_clients: Number of clients.
-        private: Whether every client has an adapter of its own, or all hand over one.
+        private: Whether every client has its own adapter; if not, clients hand one over.
     """
 
     num_clients: int
@@ -47,11 +47,11 @@ class PartyAdapters:
     def divide(
         self, model: VisionLanguageModel, recipe: LoraRecipe, seed: int, served: Sequence[int]
     ) -> None:
-        """Divide a model's one adapter into those of the parties, which start as parts of it.
+        """Replace a model's adapter by adapters of the parties with the same initial weights.
 
         Args:
-            model: The model, with the adapter that one trainer would start from.
-            recipe: How adapters are trained.
+            model: The model, with the adapter that centralised training would start from.
+            recipe: Training recipe of the adapters.
             seed: Seed of the run.
             served: The server's layers.
         """
@@ -67,15 +67,15 @@ class PartyAdapters:
         self.activate(model, 0)
 
     def activate(self, model: VisionLanguageModel, client: int) -> None:
-        """Let the model compute with a client's adapter and the server's."""
+        """Activate a client's adapter and the server's."""
         activate(model, (SERVER, self.of(client)))
         for name in self.names():
             for parameter in adapter_parameters(model, name):
-                # PEFT freezes what is inactive, and checkpoints hold what is not frozen
+                # PEFT freezes inactive adapters, but checkpoints hold only trainable weights
                 parameter.requires_grad_(True)
 
     def keep(self, model: VisionLanguageModel, client: int | None) -> None:
-        """Leave in a model the server's adapter, and that of one client if there is one."""
+        """Keep only the server's adapter, plus one client's if given, and delete the others."""
         own = [SERVER] if client is None else [SERVER, self.of(client)]
         activate(model, own)
         for name in self.names():
@@ -88,8 +88,8 @@ class PartyAdapters:
         """Return the recipe's optimiser with a group of parameters for each party.
 
         Args:
-            recipe: How adapters are trained.
-            trained: Returns what the owner of an adapter trains.
+            recipe: Training recipe of the adapters.
+            trained: Returns the trained weights of an adapter's owner.
         """
         optimizer = recipe.optimizer(trained(SERVER))
         optimizer.param_groups[0]["name"] = SERVER

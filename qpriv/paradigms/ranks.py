@@ -1,4 +1,4 @@
-"""Processes that train together: `torch.distributed`, or this one process alone."""
+"""Communication between processes by `torch.distributed`; a single process needs none."""
 
 import torch
 import torch.distributed as dist
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def rank() -> int:
-    """Return the number of this process."""
+    """Return the rank of this process."""
     return dist.get_rank() if _together() else 0
 
 
@@ -16,14 +16,14 @@ def world() -> int:
 
 
 def broadcast(tensor: Tensor, source: int) -> Tensor:
-    """Return what one process holds in a tensor, on all of them; it is filled in place."""
+    """Broadcast a tensor from one process to all; the tensor is filled in place."""
     if world() > 1:
         dist.broadcast(tensor, source)
     return tensor
 
 
 def broadcast_state(state: dict[str, Tensor], source: int) -> dict[str, Tensor]:
-    """Return the weights that one process holds, on all of them, in one message."""
+    """Broadcast named weights from one process to all, in one message."""
     if world() == 1:
         return state
     flat = broadcast(torch.cat([value.flatten() for value in state.values()]), source)

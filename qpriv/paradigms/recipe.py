@@ -1,4 +1,4 @@
-"""`LoraRecipe`: everything that a victim and its shadow models must have in common."""
+"""`LoraRecipe`: the training recipe that a victim and its shadow models share."""
 
 import math
 from collections.abc import Iterable
@@ -19,26 +19,26 @@ Schedule = Literal["cosine", "linear", "constant"]
 
 @dataclass(frozen=True, kw_only=True)
 class LoraRecipe:
-    """How a LoRA adapter is trained. The defaults are the source's.
+    """The training recipe of a LoRA adapter. The defaults are the source's.
 
     Args:
         rank: Rank r of every adapter matrix pair.
         alpha: LoRA's scale; the update is ``alpha / rank * B A``.
-        dropout: Dropout in front of A.
-        algorithm: AdamW, with moments of 32 or of 8 bits.
+        dropout: Dropout before A.
+        algorithm: AdamW, with moments in 32 or 8 bits.
         learning_rate: Peak learning rate of AdamW.
         weight_decay: Decoupled weight decay.
         schedule: How the learning rate falls after the warm-up.
         warmup: Share of all steps in which the learning rate rises linearly from zero.
         clip: Largest gradient norm; larger gradients are scaled down.
-        batch_size: Samples of one optimiser step.
-        micro_batch_size: Samples of one forward and backward pass; None is the whole batch.
-            The gradient is that of the whole batch: every answer token counts the same.
-        epochs: Passes over the training samples that the schedule is planned over, not always a
-            whole number; ``inf`` where no end is planned, under a constant schedule alone.
+        batch_size: Samples per optimiser step.
+        micro_batch_size: Samples per forward and backward pass; None is the whole batch.
+            Gradients accumulate over the whole batch, and every answer token has the same weight.
+        epochs: Planned passes over the training samples, possibly fractional; ``inf`` without a
+            planned end, which only a constant schedule without warm-up allows.
 
     Raises:
-        ConfigError: If a value is out of its range.
+        ConfigError: If a value is out of range.
     """
 
     rank: int = 32
@@ -70,7 +70,7 @@ class LoraRecipe:
         )
 
     def steps(self, samples: int) -> float:
-        """Return how many optimiser steps are planned on so many samples.
+        """Return the planned optimiser steps for a number of samples.
 
         >>> LoraRecipe(batch_size=8, epochs=2.5).steps(15)
         5
@@ -79,11 +79,11 @@ class LoraRecipe:
         return max(1, round(planned)) if math.isfinite(planned) else planned
 
     def steps_of_pass(self, samples: int) -> int:
-        """Return how many optimiser steps go once through so many samples."""
+        """Return the optimiser steps of one pass through a number of samples."""
         return math.ceil(samples / self.batch_size)
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
-        """Return the optimiser of the trainable ones among ``parameters``."""
+        """Return an optimiser for the trainable parameters among ``parameters``."""
         trainable = [parameter for parameter in parameters if parameter.requires_grad]
         return make_optimizer(self.algorithm, trainable, self.learning_rate, self.weight_decay)
 
@@ -102,7 +102,7 @@ def warmed_up(
 def rate(step: int, steps: float, schedule: Schedule, warmup: float) -> float:
     """Return the learning rate of a step, as a share of its peak.
 
-    Of ``inf`` steps it is constant from the first.
+    With ``inf`` steps it is constant.
 
     >>> [round(rate(step, 8, "cosine", 0.25), 3) for step in range(8)]
     [0.5, 1.0, 1.0, 0.933, 0.75, 0.5, 0.25, 0.067]

@@ -1,4 +1,4 @@
-"""Whether a run has what a defence needs of it."""
+"""Checks of a run against a defence's requirements."""
 
 from qpriv.errors import ConfigError
 from qpriv.split import Defence
@@ -13,18 +13,18 @@ def check_run(
     labels_cross: bool,
     trained: bool,
 ) -> None:
-    """Check what a paradigm has against what a defence needs.
+    """Check a paradigm against a defence's requirements.
 
     Args:
         defence: The defence.
         paradigm: Name of the paradigm's class.
         clients: Number of clients.
-        together: Whether they step together.
-        labels_cross: Whether the server is told the answers.
-        trained: Whether anything trains before the first cut.
+        together: Whether the clients step together.
+        labels_cross: Whether the server gets the answers.
+        trained: Whether anything before the first cut is trained.
 
     Raises:
-        ConfigError: If something is missing; names it.
+        ConfigError: If a requirement is not met; the message names it.
     """
     needs = defence.needs
     missing = {
@@ -44,15 +44,15 @@ def check_run(
 
 
 def check_sizes(defence: Defence, samples: float, micro_batch_size: int | None) -> None:
-    """Check the samples of one client in a pass against what a defence needs.
+    """Check the batch sizes against a defence's requirements.
 
     Args:
         defence: The defence.
-        samples: Samples of a client in a step, on average.
-        micro_batch_size: Largest number of samples of a pass; None is all of them.
+        samples: Mean number of samples per client and step.
+        micro_batch_size: Largest number of samples per pass; None is the whole batch.
 
     Raises:
-        ConfigError: If they are too few, or the parts of a step are not joined whole.
+        ConfigError: If there are too few samples, or micro-batches split parts to join.
     """
     if defence.joins and micro_batch_size is not None:
         raise ConfigError(

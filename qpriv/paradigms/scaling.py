@@ -1,4 +1,4 @@
-"""Loss scaling: in float16 small gradients vanish, unless the loss is multiplied before."""
+"""Loss scaling, which keeps small gradients from underflowing in float16."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,18 +11,18 @@ from torch.optim import Optimizer
 from qpriv.models.precision import autocast_dtype
 
 START = 2.0**16
-"""Factor of the first step, as trainers have it."""
+"""Initial loss scale, as in trainers."""
 
 CAUTIOUS = 2.0**12
-"""Factor that few gradients overflow at, where there are too few steps to find it."""
+"""A loss scale at which few gradients overflow, for runs too short to adapt it."""
 
 
 class Scaling(Protocol):
-    """Backward passes whose gradients come out ``scale`` times too large, and steps that know it."""
+    """Backward passes with gradients scaled by ``scale``, and steps that unscale them."""
 
     @property
     def scale(self) -> float:
-        """Return by what the gradients of the last backward pass were multiplied."""
+        """Return the factor of the last backward pass's gradients."""
         ...
 
     def backward(self, loss: Tensor) -> None:
@@ -30,23 +30,23 @@ class Scaling(Protocol):
         ...
 
     def step(self, optimizer: Optimizer, values: Sequence[Tensor] | None = None) -> None:
-        """Take a step by the gradients without the factor.
+        """Take an optimiser step with unscaled gradients.
 
         Args:
-            optimizer: Takes the step; not where a gradient has overflowed.
-            values: What a `FedAvg` overwrites the weights by: it looks at no gradient. None for
-                any other optimiser.
+            optimizer: The optimiser; the step is skipped if a gradient has overflowed.
+            values: New weights for a `FedAvg`, which uses no gradients; None for any other
+                optimiser.
         """
         ...
 
 
 class OwnScaling:
-    """Scaling outside a trainer, as `torch.amp.GradScaler` does it; none unless it is asked for.
+    """Loss scaling without a trainer, by `torch.amp.GradScaler`; off by default.
 
     Args:
-        device: Where gradients are.
-        enabled: Whether there is a factor.
-        start: The first factor.
+        device: Device type of the gradients.
+        enabled: Whether to scale the loss.
+        start: Initial loss scale.
     """
 
     def __init__(self, device: str = "cpu", *, enabled: bool = False, start: float = START) -> None:
@@ -54,7 +54,7 @@ class OwnScaling:
 
     @property
     def scale(self) -> float:
-        """Return the factor, 1 where there is none."""
+        """Return the loss scale; 1 if scaling is off."""
         return float(self._scaler.get_scale())
 
     def backward(self, loss: Tensor) -> None:
@@ -62,7 +62,7 @@ class OwnScaling:
         torch.autograd.backward(self._scaler.scale(loss))
 
     def step(self, optimizer: Optimizer, values: Sequence[Tensor] | None = None) -> None:
-        """Take a step by the gradients without the factor, unless one has overflowed."""
+        """Take a step with unscaled gradients, unless one has overflowed."""
         if values is not None:
             optimizer.step(values=values)  # type: ignore[call-overload]
             return
@@ -71,5 +71,5 @@ class OwnScaling:
 
 
 def scaling_for(device: torch.device, start: float = START) -> OwnScaling:
-    """Return the scaling that training needs under the autocast that is on: one for float16."""
+    """Return the scaling that the active autocast requires; only float16 is scaled."""
     return OwnScaling(device.type, enabled=autocast_dtype(device) == torch.float16, start=start)

@@ -1,4 +1,4 @@
-"""Random numbers that depend on (seed, epoch, batch), and a context that gives them back."""
+"""Seeding by (seed, epoch, batch, rank), and a context that restores random states."""
 
 import random
 from collections.abc import Iterator
@@ -9,10 +9,16 @@ import torch
 
 
 def seed_step(seed: int, epoch: int, batch: int, rank: int = 0) -> None:
-    """Seed python, numpy and torch for one training step.
+    """Seed Python, NumPy and torch for one training step.
 
-    Dropout and augmentation then depend on these numbers alone: neither a resume nor a
-    callback that draws random numbers can change them.
+    Dropout and augmentation then depend only on the arguments: neither a resume nor a callback
+    that draws random numbers can change them.
+
+    Args:
+        seed: Seed of the run.
+        epoch: Epoch, from 0.
+        batch: Batch in the epoch, from 0.
+        rank: Rank of the process.
     """
     state = np.random.SeedSequence((seed, epoch, batch, rank)).generate_state(2, np.uint64)
     random.seed(int(state[0]))
@@ -22,7 +28,7 @@ def seed_step(seed: int, epoch: int, batch: int, rank: int = 0) -> None:
 
 @contextmanager
 def preserved_random() -> Iterator[None]:
-    """Leave the random numbers of python, numpy and torch as they were found.
+    """Restore the random states of Python, NumPy and torch after the body.
 
     >>> torch.manual_seed(0); expected = torch.rand(1); torch.manual_seed(0)  # doctest: +ELLIPSIS
     <torch...>

@@ -1,4 +1,4 @@
-"""Split learning: the decoder is cut, clients own what is before it, the server what follows."""
+"""Split learning: clients own the layers before the cut, the server those after it."""
 
 from qpriv.split import CodecName
 
@@ -13,23 +13,23 @@ class SplitLearning(SplitParadigm):
     """Layers before the cut, embeddings and projector are the clients'; the rest, with the LM
     head, is the server's. Labels cross to it (Vepakomma et al. 2018, arXiv:1812.00564).
 
-    With ``handed_over`` the clients share one adapter that goes from client to client with its
-    optimiser state, not by way of the server: any number of clients then learn what one trainer
-    would from their batches in that order. With ``private`` each keeps its own.
+    With ``handed_over``, clients pass one adapter and its optimiser state directly to each other,
+    not through the server. Any number of clients then learns the same as one trainer with their
+    batches in that order. With ``private``, every client keeps its own adapter.
 
     Args:
         cut: First decoder layer of the server; null is the middle (16 of 32).
         num_clients: Number of clients.
-        client_adapters: Whether the clients' adapter is handed over or each has its own.
-        codec: How activations and gradients are written for the wire; null as they are computed.
-        bucket: Messages are filled to a multiple of so many tokens a sample.
+        client_adapters: Whether clients hand over one adapter, or each has its own.
+        codec: Codec of activations and gradients; null sends them as computed.
+        bucket: Pad messages to a multiple of this many tokens per sample.
         partition: How images are dealt to the clients.
-        concentration: Of ``dirichlet``: the smaller, the less alike the shards.
-        schedule: ``in_turn`` gives every client a step with the server; ``together`` takes one
-            step of the server for all of them, as a defence that joins their parts needs it.
+        concentration: Concentration of ``dirichlet``; smaller values make shards less alike.
+        schedule: ``in_turn`` takes one step of the server per client; ``together`` takes one step
+            of the server for all clients, which a defence that joins their parts requires.
 
     Raises:
-        ConfigError: If a setting cannot work.
+        ConfigError: If a setting is invalid.
     """  # noqa: D205
 
     label = "split"
@@ -53,7 +53,7 @@ class SplitLearning(SplitParadigm):
         )
 
     def sees(self, adapter_parameters: int) -> tuple[str, ...]:
-        """Return who sees what, a sentence each, once the cut is placed."""
+        """Return sentences that say who sees what; the cut must be placed."""
         return (
             *super().sees(adapter_parameters),
             f"Cut at {self.cuts[0]}: the loss is computed by the server, which is told the answers.",

@@ -1,4 +1,4 @@
-"""`SplitApart`: the parties of a split as processes of their own, and on what they agree."""
+"""`SplitApart`: the parties of a split as separate objects, and the settings they share."""
 
 from qpriv.errors import ConfigError
 from qpriv.models.llava.vision_language import VisionLanguageModel
@@ -12,20 +12,20 @@ from .split_server import Answers, BodyServer, Server, SplitServer
 
 
 class SplitApart(SplitParties):
-    """Makes a server and clients that can only write to each other, of one division of a model."""
+    """Creates the server and the clients of a split, which communicate only by messages."""
 
     exchanges = "layers"
 
     def server(
         self, model: VisionLanguageModel, recipe: LoraRecipe, steps: int, *, seed: int
     ) -> Server:
-        """Return the server as a party of its own, with its layers of the model.
+        """Return the server with its layers of the model.
 
-        Where labels cross it has norm and LM head too.
+        If labels cross, the server also owns the final norm and the LM head.
 
         Args:
             model: The whole model, with the server's adapter.
-            recipe: How adapters are trained.
+            recipe: Training recipe of the adapters.
             steps: Optimiser steps of the whole run.
             seed: Seed of the run.
         """
@@ -37,14 +37,14 @@ class SplitApart(SplitParties):
     def client(
         self, run: Run, number: int, server: Answers, steps: int, *, secret: int | None = None
     ) -> SplitClient:
-        """Return a client as a party of its own, with its layers of the model.
+        """Return a client with its layers of the model.
 
         Args:
-            run: What is trained; the model with this client's adapter.
-            number: Its number.
-            server: The other party.
+            run: Model (with this client's adapter), policy and recipe of the run.
+            number: The client's number.
+            server: The server, or a connection to it.
             steps: Optimiser steps of the whole run.
-            secret: Seed of what its stages draw; None draws one.
+            secret: Seed of the random numbers of the client's stages; None draws one.
         """
         return SplitClient(
             run.model,
@@ -65,13 +65,13 @@ class SplitApart(SplitParties):
         """Keep only the server's adapter, plus this client's if given.
 
         Args:
-            model: The model of a process that plays one party.
+            model: The model of a process that runs one party.
             client: The client; None for the server.
         """
         self._parties.keep(model, client)
 
     def terms(self) -> dict[str, object]:
-        """Return what parties must agree on: cuts, and what is done to what crosses them."""
+        """Return the settings that parties must share: cuts, codec, bucket and defence."""
         return {
             "cuts": self.cuts,
             "codec": self.codec.name if self.codec else "as computed",
@@ -80,7 +80,7 @@ class SplitApart(SplitParties):
         }
 
     def check_divisible(self) -> None:
-        """Check that the parties can be processes of their own.
+        """Check that the parties can run as separate processes.
 
         Raises:
             ConfigError: If clients step together, or hand one adapter over.
@@ -99,10 +99,10 @@ class SplitApart(SplitParties):
             )
 
     def schedule_steps(self, rounds: int, asked: int | None) -> int:
-        """Return how many optimiser steps the schedule spans: one a round.
+        """Return the optimiser steps that the schedule spans: one per round.
 
         Raises:
-            ConfigError: If another number is asked for.
+            ConfigError: If ``asked`` is another number.
         """
         if asked not in (None, rounds):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""`SplitParadigm`: clients train in turn, or together, against the server behind the cut."""
+"""`SplitParadigm`: clients train with the server in turn or together, in one process."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,12 +27,12 @@ __all__ = ("Schedule", "SplitParadigm")
 
 
 class SplitParadigm(SplitApart):
-    """What split and U-shaped split learning have in common, as one process trains it.
+    """The base class of split and U-shaped split learning in one process.
 
-    Clients train one after another against the shared server, or step together with it. In one
-    process the parties are the whole model with a `Crossing` at every cut; `SplitClient` and
-    `Server` are the same parties as objects that can only write to each other, equal bit for bit.
-    Gradients are clipped by the norm over all parties of a step, who exchange a number each.
+    Clients train one after another with the shared server, or step together with it. The parties
+    are one whole model with a `Crossing` at every cut. `SplitClient` and `Server` are the same
+    parties as separate objects that communicate by messages, with bit-equal results. Gradients
+    are clipped by the norm over all parties of a step, for which each party sends one number.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SplitParadigm(SplitApart):
         *,
         last: bool = False,
     ) -> StepReport:
-        """Give every client its turn, or let all of them step together."""
+        """Train all clients on one batch, in turn or together."""
         parts = self.parts(batch)
         if self.schedule == "together":
             reports = self._together(run, parts, optimizer)
@@ -74,7 +74,7 @@ class SplitParadigm(SplitApart):
         return merge_reports(list(reports.values()))
 
     def turn(self, run: Run, client: int, batch: VQABatch, optimizer: Optimizer) -> StepReport:
-        """Let one client learn from its rows, together with the server."""
+        """Take one step of a client and the server on the client's rows."""
         self._hand_over(run.model, client, optimizer)
         optimizer.zero_grad()
         lesson = learn(self, run, client, batch)
@@ -84,7 +84,7 @@ class SplitParadigm(SplitApart):
     def _together(
         self, run: Run, parts: Sequence[tuple[int, VQABatch]], optimizer: Optimizer
     ) -> dict[int, StepReport]:
-        """Let all clients learn at once: one step of each, and one of the server for all."""
+        """Take one step of every client, and one step of the server for all of them."""
         optimizer.zero_grad()
         lessons: Sequence[Lesson]
         if (defence := self.guards.of(0)) is not None and defence.joins:
@@ -111,10 +111,10 @@ class SplitParadigm(SplitApart):
         Args:
             model: The model.
             client: The client whose adapter is active meanwhile.
-            gradients: Whether gradients return.
-            store: Keep the tensors and not only their sizes.
-            own: Takes the terms of the client's own gradient.
-            scale: By what the loss is multiplied.
+            gradients: Record returning gradients.
+            store: Keep the tensors, not only their sizes.
+            own: Takes the client's own loss terms.
+            scale: Factor of the loss.
         """
         with self.opened(
             model, client, gradients=gradients, store=store, terms=own is not None, scale=scale
@@ -136,7 +136,7 @@ class SplitParadigm(SplitApart):
         instead: Arrived | None = None,
         scale: float = 1.0,
     ) -> Iterator[Open]:
-        """Open a client's channel in this step, its adapter active; see `Channel.open`."""
+        """Activate a client's adapter and open its channel for this step; see `Channel.open`."""
         self.activate(model, client)
         key = RandomKey(self._seed, self._steps, 0, client)
         with self.channel(client=client).open(
@@ -153,7 +153,7 @@ class SplitParadigm(SplitApart):
 
     @contextmanager
     def answering(self, model: VisionLanguageModel, client: int) -> Iterator[None]:
-        """Let the model answer as one client and the server would, through the codec."""
+        """Let the model answer as one client with the server, through the codec."""
         try:
             with self.crossings(model, client):
                 yield
@@ -161,7 +161,7 @@ class SplitParadigm(SplitApart):
             self.activate(model, 0)
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint must hold beyond weights and optimiser."""
+        """Return the state that a checkpoint must hold besides weights and optimiser."""
         guards = {name: value.detach().clone() for name, value in self.guards.untrained().items()}
         own = {"holder": self._holder, "steps": self._steps, "guards": guards}
         return {**super().state(), **own}
@@ -170,12 +170,12 @@ class SplitParadigm(SplitApart):
         """Restore what `state` returned."""
         super().load_state(state)
         self._holder = state["holder"]
-        # checkpoints from before there were defences have neither
+        # checkpoints from before defences were added have neither
         self._steps = state.get("steps", 0)
         self.guards.load_untrained(state.get("guards", {}))
 
     def _hand_over(self, model: VisionLanguageModel, client: int, optimizer: Optimizer) -> None:
-        """Count the one client adapter, with its moments, on its way to the next client."""
+        """Count the bytes of handing the clients' adapter and its moments to the next client."""
         if self.private or client == self._holder:
             return
         self._holder = client

@@ -1,4 +1,4 @@
-"""The client of a split: it owns the data, and asks the server for what it cannot compute."""
+"""`SplitClient`: the client of a split, which owns the data and sends messages to the server."""
 
 import secrets
 from collections.abc import Mapping
@@ -35,12 +35,12 @@ _VERBS: dict[Mode, MessageType] = {"train": "forward", "generate": "generate"}
 
 @dataclass(frozen=True)
 class _Sent:
-    """What the client has sent, and what it knows of it.
+    """What the client sent, and its context.
 
     Args:
-        rows: What crossed, ``[sum T_i, w]``.
-        context: What it knows of the rows.
-        sequences: The rows with their labels, padded; in training without what was withdrawn.
+        rows: The rows that crossed, ``[sum T_i, w]``.
+        context: The client's context of the rows.
+        sequences: The padded sequences with labels; in training without withdrawn tokens.
     """
 
     rows: Tensor
@@ -53,22 +53,24 @@ class _Sent:
 
 
 class SplitClient(Party):
-    """Embeddings, projector and layers before the (first) cut; with a tail, those after a second.
+    """The client: embeddings, projector and layers before the (first) cut, and perhaps a tail.
+
+    In a U-shaped split the client also owns the layers after the second cut (its tail).
 
     Args:
-        model: Where its parts, preprocessor and encoders come from.
+        model: The model that provides layers, preprocessor and encoders.
         cuts: ``(C,)`` of a split, or ``(C_A, C_B)`` of a U-shaped split.
-        server: The other party.
+        server: The server, or a connection to it.
         policy: The pruning policy, run before anything crosses.
         encode: The frozen encoders.
-        recipe: How adapters are trained.
+        recipe: Training recipe of the adapters.
         steps: Optimiser steps of the whole run.
-        codec: How activations and gradients are written; None as they are computed.
-        bucket: Messages are filled to a multiple of so many tokens a sample.
+        codec: Codec of activations and gradients; None sends them as computed.
+        bucket: Messages are padded to a multiple of this many tokens per sample.
         guards: The defence at the cuts, with the client's own weights first.
         number: The client's number.
-        seed: Seed of what its stages draw. None draws one that no other party knows, and keeps it
-            in its state: a server that knew it could subtract noise.
+        seed: Seed of the random numbers of the client's stages. None draws a secret one and keeps
+            it in the client's state, because a server that knows the seed could subtract noise.
     """
 
     def __init__(
@@ -93,22 +95,22 @@ class SplitClient(Party):
         self.head = Head(model, cuts[0])
         self.tail = Tail(model, cuts[1]) if len(cuts) == 2 else None
         parts = (self.head,) if self.tail is None else (self.head, self.tail)
-        own = client_name(0)  # the first of its guards is its own, whatever its number
+        own = client_name(0)  # its own guard is the first one, whatever the client's number
         super().__init__(recipe, steps, *parts, codec=codec, bucket=bucket, guards=guards, name=own)
         self._exit = Site(cuts[0], Direction.UP, self.width)
         self._entrance = Site(cuts[-1], Direction.DOWN, self.width)
 
     def state(self) -> dict[str, Any]:
-        """Return what the client must remember between rounds."""
+        """Return the state that the client must keep between rounds."""
         return {**super().state(), "seed": self.seed}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` returned; what is under way is forgotten."""
+        """Restore what `state` returned, and drop any step in progress."""
         super().load_state(state)
         self.seed = state.get("seed", self.seed)
 
     def step(self, batch: VQABatch) -> float:
-        """Take one optimiser step together with the server, and go on in the schedule."""
+        """Take one optimiser step together with the server, and advance the schedule."""
         loss = self.turn(batch)
         self.server(Message("schedule"))
         self.scheduler.step()
@@ -122,19 +124,19 @@ class SplitClient(Party):
             loss += self._learn(part, tokens, own)
         norm = square_norm(self.trained)
         answer = self.server(Message("step", {"scalar/norm": scalar(norm)}))
-        # of both parties: no server can make it less than the client's own
+        # the norm of both parties; the server cannot push it below the client's own norm
         self.update(max(norm, float(answer.tensors["scalar/norm"])), own)
         return loss
 
     def answer(self, batch: VQABatch, max_new_tokens: int = 10) -> list[str]:
-        """Return greedy answers; special tokens and outer space removed."""
+        """Return greedy answers without special tokens and surrounding whitespace."""
         found = self.generate(batch, max_new_tokens)
         texts = self.model.preprocessor.tokenizer.batch_decode(found, skip_special_tokens=True)
         return [text.strip() for text in texts]
 
     @torch.no_grad()
     def generate(self, batch: VQABatch, max_new_tokens: int = 10) -> Tensor:
-        """Return the tokens of greedy answers ``[B, T]``, each party with a cache of its layers."""
+        """Return the tokens of greedy answers, ``[B, T]``; each party caches its own layers."""
         inputs = self._prepare(batch)
         path, end = inputs.prompt, self.model.preprocessor.tokenizer.eos_token_id
         entering = TokenLayout.of(path.start)
@@ -166,7 +168,7 @@ class SplitClient(Party):
         """
         inputs = self._prepare(part.batch)
         path = inputs.answered
-        # rows that get shorter in the client's own layers cross as they are behind them
+        # a policy may drop tokens in the client's layers: what crosses is what is left after them
         rows, sequences = path.start, path.at(self.cut)
         embedded = self.head.embed(rows.input_ids, list(inputs.kept))
         with self.model.following(path, self.cut):
@@ -191,7 +193,7 @@ class SplitClient(Party):
     def _finish(
         self, tail: Tail, message: Message, sent: _Sent, tokens: int
     ) -> tuple[float, Message]:
-        """Compute the loss behind the server's body; return it, and the gradient for the head."""
+        """Compute the loss after the server's body; return it and the server's gradient message."""
         layout, labels, context = sent.layout, sent.sequences.labels, self._behind(sent)
         leaf = self.read("activation", self.server(message), layout.lengths).requires_grad_()
         arrived = self.ends.decode(leaf, context)
@@ -206,7 +208,7 @@ class SplitClient(Party):
         )
 
     def _behind(self, sent: _Sent) -> StageContext:
-        """Return what the client knows of its rows at the second cut."""
+        """Return the client's context of its rows at the second cut."""
         return replace(sent.context, site=self._entrance, patches=())
 
     def _send(
@@ -217,7 +219,7 @@ class SplitClient(Party):
         mode: Mode,
         number: int,
     ) -> _Sent:
-        """Return what crosses of whole sequences ``[B, S, d]``."""
+        """Encode whole sequences ``[B, S, d]`` for the wire."""
         layout, real = TokenLayout.of(sequences), sequences.attention_mask.bool()
         image = self.model.preprocessor.image_token
         key = RandomKey(self.seed, int(self.scheduler.last_epoch), number, self.number)
@@ -229,14 +231,14 @@ class SplitClient(Party):
             key=key,
         ).about(inputs)
         rows, context, places = self.ends.encode(layout.pack(hidden), known)
-        if places is not None and mode == "train":  # a prompt has no labels to follow
+        if places is not None and mode == "train":  # prompts have no labels
             sequences = sequences.only(places_by_sample(places, layout.lengths, context))
         return _Sent(rows, context, sequences)
 
     def _send_token(
         self, hidden: Tensor, before: _Sent, inputs: PreparedInputs, number: int
     ) -> _Sent:
-        """Return what crosses of one more token of every sample, ``[B, 1, d]``."""
+        """Encode one more token per sample, ``[B, 1, d]``, for the wire."""
         layout = TokenLayout(torch.ones(len(hidden), dtype=torch.int64))
         context = StageContext(
             self._exit,
@@ -250,7 +252,7 @@ class SplitClient(Party):
         return _Sent(rows, context, before.sequences)
 
     def _activation(self, sent: _Sent) -> Message:
-        """Return the message of activations; lengths cross with whole sequences alone."""
+        """Return the message of activations; only whole sequences include their lengths."""
         layout, type = sent.layout, _VERBS[sent.context.mode]
         tensors = self.write("activation", sent.rows, layout.lengths)
         if not sent.context.token:
@@ -269,13 +271,13 @@ class SplitClient(Party):
         cache: DynamicCache,
         kept: list[Tensor] | None = None,
     ) -> Tensor:
-        """Return what comes to the first cut, ``[B, S, d]``.
+        """Run the head and return the hidden states before the first cut, ``[B, S, d]``.
 
         Args:
             ids: The prompts ``[B, S]``, or the last token of each row ``[B, 1]``.
-            entering: How the rows enter the head, generated tokens included.
+            entering: Layout of the rows at the head, including generated tokens.
             cache: Keys and values of the head.
-            kept: What of the image enters the projector; None behind the prompt.
+            kept: Features of the kept patches; None after the prompt.
         """
         positions = entering.position_ids[:, -ids.shape[1] :]
         hidden: Tensor = self.head(self.head.embed(ids, kept), entering.mask, positions, cache)
@@ -285,8 +287,8 @@ class SplitClient(Party):
         """Return the next token of every row, ``[B]``.
 
         Args:
-            sent: What crosses.
-            crossing: How the rows cross, generated tokens included.
+            sent: What the client sends.
+            crossing: Layout of the rows at the cut, including generated tokens.
             cache: Keys and values of the tail.
         """
         answer = self.server(self._activation(sent))

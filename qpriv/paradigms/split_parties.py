@@ -1,4 +1,4 @@
-"""`SplitParties`: a decoder that is cut, with its owners and their adapters."""
+"""`SplitParties`: a decoder with cuts, its owners and their adapters."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -23,15 +23,15 @@ Schedule = Literal["in_turn", "together"]
 
 
 class SplitParties(Paradigm):
-    """Who owns which layers and adapters of a decoder that is cut, and on what they agree.
+    """The owners of a cut decoder's layers and adapters, and the settings they share.
 
-    Every adapter starts as its part of the one draw that centralised training starts from. One
-    optimiser serves all parties: its state belongs to single weights, and weights without a
-    gradient are skipped, so it is one for each client and one for the server.
+    Every adapter starts with its part of the weights that centralised training would start from.
+    One optimiser serves all parties: its state is per weight, and it skips weights without a
+    gradient, so it acts as one optimiser per party.
     """
 
     fractions: ClassVar[tuple[float, ...]]
-    """Where the cuts lie by default, as shares of the decoder's depth."""
+    """Default cuts, as shares of the decoder's depth."""
 
     def __init__(
         self,
@@ -62,16 +62,16 @@ class SplitParties(Paradigm):
         self._seed = 0
 
     def place(self, num_layers: int) -> tuple[int, ...]:
-        """Return the cuts in a decoder of some depth.
+        """Return the cuts in a decoder of ``num_layers`` layers.
 
         Raises:
-            ConfigError: If a party would be left without a decoder layer, and so without an
-                adapter: it would train nothing, and no gradient would come back to it.
+            ConfigError: If a party would own no decoder layer. It would have no adapter to train,
+                and no gradient would return to it.
         """
         cuts = self._given or tuple(round(share * num_layers) for share in self.fractions)
         bounds = (0, *cuts, num_layers)
         if len(cuts) != len(self.fractions) or list(bounds) != sorted(set(bounds)):
-            # the projector is frozen: whoever holds no layer has nothing to train
+            # the projector is frozen, so a party without a layer has nothing to train
             bare = list(bounds) == sorted(bounds) and len(cuts) == len(self.fractions)
             why = ": a party without a decoder layer has no adapter to train" if bare else ""
             raise ConfigError(
@@ -84,26 +84,26 @@ class SplitParties(Paradigm):
 
     @property
     def name(self) -> str:
-        """Return the label, with the schedule where clients do not take turns."""
+        """Return the label, with the schedule if clients step together."""
         return self.label if self.schedule == "in_turn" else f"{self.label}(together)"
 
     @property
     def cuts(self) -> tuple[int, ...]:
-        """Return where `place` has put the cuts.
+        """Return the cuts that `place` has set.
 
         Raises:
-            RuntimeError: If it has not been called: shares of a depth are no cuts yet.
+            RuntimeError: If `place` has not been called.
         """
         if self._cuts is None:
             raise RuntimeError(f"{type(self).__name__} has no cuts yet: call place(num_layers)")
         return self._cuts
 
     def channel(self, cuts: Sequence[int] = (), client: int = 0) -> Channel:
-        """Return what crosses between the parties, once the cuts are placed.
+        """Return the channel between the parties; the cuts must be placed.
 
         Args:
-            cuts: Not read: the cuts are the paradigm's own.
-            client: The client, where each has weights of its own.
+            cuts: Not used, because the paradigm has its own cuts.
+            client: The client whose defence the channel runs.
         """
         return Channel(
             self.cuts,
@@ -115,7 +115,11 @@ class SplitParties(Paradigm):
         )
 
     def defend(self, defence: Defence) -> None:
-        """Let the parties do at their cuts what a defence says; called when cuts are placed."""
+        """Set the defence at the cuts, after the cuts are placed.
+
+        Raises:
+            ConfigError: If the run does not meet the defence's requirements.
+        """
         check_run(
             defence,
             type(self).__name__,
@@ -127,12 +131,12 @@ class SplitParties(Paradigm):
         self.guards = Guards(defence)
 
     def check_passes(self, batch_size: int, micro_batch_size: int | None) -> None:
-        """Check the sizes of batches against what the defence needs."""
+        """Check the batch sizes against the defence's requirements."""
         if (defence := self.guards.of(0)) is not None:
             check_sizes(defence, batch_size / self.num_clients, micro_batch_size)
 
     def sees(self, adapter_parameters: int) -> tuple[str, ...]:
-        """Return who sees what, a sentence each, once the cuts are placed."""
+        """Return sentences that say who sees what; the cuts must be placed."""
         return (
             f"{self.num_clients} client(s) keep the images. The server sees, token by token, what "
             f"enters layer {self.cuts[0]}: one vector for every kept patch and for every token of "
@@ -149,10 +153,10 @@ class SplitParties(Paradigm):
         return self.client_adapters == "private"
 
     def check_processes(self, count: int) -> None:
-        """Refuse more than one process.
+        """Check that there is only one process.
 
         Raises:
-            ConfigError: If there are several: the clients take turns.
+            ConfigError: If there are several, because the clients take turns.
         """
         if count > 1:
             raise ConfigError(
@@ -175,7 +179,7 @@ class SplitParties(Paradigm):
         return self._parties.of(client)
 
     def add_adapters(self, model: VisionLanguageModel, recipe: LoraRecipe, seed: int) -> None:
-        """Add the adapters of the server and of the clients; all come from one random draw."""
+        """Add the adapters of the server and the clients, all from one random initialisation."""
         self.place(model.num_layers)
         super().add_adapters(model, recipe, seed)
         self._parties.divide(model, recipe, seed, self.server_layers(model.num_layers))
@@ -192,5 +196,5 @@ class SplitParties(Paradigm):
         return self._parties.optimizer(recipe, lambda name: self.trained(model, name))
 
     def trained(self, model: VisionLanguageModel, name: str) -> list[nn.Parameter]:
-        """Return what the owner of an adapter trains: the adapter, and its side of the defence."""
+        """Return the trained weights of an adapter's owner: adapter and side of the defence."""
         return [*adapter_parameters(model, name), *self.guards.trained(name)]

@@ -1,8 +1,8 @@
-"""Split parties as objects that can only write to each other: the model taken apart, and trained.
+"""The servers of split learning, which communicate with clients only by messages.
 
-A `SplitServer` or `BodyServer` holds its own layers, their optimiser, and nothing else. All it
-learns comes as a `Message`; so what it sees is what its messages hold, and that is tested. One step
-is a conversation, the same one that `SplitParadigm` simulates with hooks in one whole model:
+A `SplitServer` or `BodyServer` holds its own layers and their optimiser, and nothing else. All its
+information comes from a `Message`, so it sees exactly what its messages hold; tests check this. A
+step is the following exchange, which `SplitParadigm` simulates with hooks in one whole model:
 
     split       forward: activation, lengths, labels, tokens  ->  gradient, loss
     U-shaped    forward: activation, lengths                  ->  activation
@@ -10,7 +10,7 @@ is a conversation, the same one that `SplitParadigm` simulates with hooks in one
     both        step: squared norm                            ->  squared norm of both
                 generate: activation                          ->  next ids, or activation
 
-A message is checked before anything is computed from it, and refused with a `TransportError`.
+Every message is checked before use; an invalid one raises a `TransportError`.
 """
 
 from abc import ABC, abstractmethod
@@ -53,13 +53,13 @@ __all__ = (
 
 @dataclass
 class Generation:
-    """How far an answer has come.
+    """The state of a generation in progress.
 
     Args:
         cache: Keys and values of the server's layers.
-        mask: 1 where a row holds a token, ``[B, S]``.
+        mask: Attention mask, 1 for real tokens, ``[B, S]``.
         position: Position of each row's last token, ``[B]``.
-        token: How many tokens have come since the prompt.
+        token: Number of tokens since the prompt.
     """
 
     cache: DynamicCache
@@ -72,13 +72,13 @@ class Server(Party, ABC):
     """A party that answers messages.
 
     Args:
-        segment: Its layers.
-        recipe: How adapters are trained.
+        segment: The server's layers.
+        recipe: Training recipe of the adapters.
         steps: Optimiser steps of the whole run.
-        codec: How activations and gradients are written; None as they are computed.
-        bucket: Messages are filled to a multiple of so many tokens a sample.
+        codec: Codec of activations and gradients; None sends them as computed.
+        bucket: Messages are padded to a multiple of this many tokens per sample.
         guards: The defence at the cuts.
-        seed: Seed of what the server's own stages draw.
+        seed: Seed of the random numbers of the server's stages.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Server(Party, ABC):
         super().__init__(recipe, steps, segment, codec=codec, bucket=bucket, guards=guards)
         self.segment, self.seed = segment, seed
         self.client = 0
-        """Who is served."""
+        """Number of the client being served."""
         self.generation: Generation | None = None
         self._passes = 0
         self._entrance = Site(segment.start, Direction.UP, self.width)
@@ -103,7 +103,7 @@ class Server(Party, ABC):
         """Answer a message.
 
         Raises:
-            TransportError: If it cannot be answered; nothing has been computed from it then.
+            TransportError: If the message is invalid; it then has no effect.
         """
         if message.type == "forward":
             return self._forward(message)
@@ -137,7 +137,7 @@ class Server(Party, ABC):
     def _generate(self, message: Message) -> Message: ...
 
     def _layout(self, message: Message) -> TokenLayout:
-        """Return how a message's rows are padded, once that is known to make sense."""
+        """Check and return the layout of a message's rows."""
         lengths, positions = message.tensors.get("lengths"), message.tensors.get("positions")
         if lengths is None or not len(lengths):
             raise TransportError(f"{message.type} does not tell the lengths of its samples")
@@ -156,13 +156,13 @@ class Server(Party, ABC):
     def _context(
         self, site: Site, layout: TokenLayout, mode: Mode = "train", token: int = 0
     ) -> StageContext:
-        """Return what the server knows of the rows of a pass."""
+        """Return the server's context of the rows of a pass."""
         step = int(self.scheduler.last_epoch)
         key = RandomKey(self.seed, step, self._passes, self.client)
         return StageContext(site, layout, mode=mode, token=token, key=key)
 
     def _leave(self, gradient: Tensor, context: StageContext) -> dict[str, Tensor]:
-        """Return what crosses of the gradient of what a client has sent."""
+        """Encode the gradient of a client's activations for the wire."""
         returned = self.ends.encode_gradient(gradient, context)
         return self.write("gradient", returned, context.layout.lengths)
 
@@ -197,7 +197,7 @@ class Server(Party, ABC):
 
 
 class SplitServer(Server):
-    """Layers from the cut on, norm and LM head; sees activations and labels."""
+    """The server of a split: layers after the cut, norm and LM head; sees labels."""
 
     segment: Tail
 
@@ -240,10 +240,10 @@ class SplitServer(Server):
 
 
 class BodyServer(Server):
-    """Layers between two cuts; sees activations and gradients, and nothing else."""
+    """The server of a U-shaped split: layers between two cuts; sees no labels."""
 
     _open: tuple[TokenLayout, Tensor, Tensor] | None = None
-    """How rows are padded, what has arrived, and what was sent of it, of a pass under way."""
+    """Layout, received rows and sent rows of the pass in progress."""
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `state` returned; what is under way is forgotten."""
@@ -264,7 +264,7 @@ class BodyServer(Server):
         return Site(self.segment.stop, Direction.DOWN, self.width)
 
     def _send(self, rows: Tensor, context: StageContext) -> Tensor:
-        """Return what crosses of the body's activations."""
+        """Encode the body's activations for the wire."""
         sent, _, places = self.ends.encode(rows, context)
         if places is not None:
             raise ValueError("a client alone can withdraw rows, at its own cut")

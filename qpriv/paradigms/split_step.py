@@ -1,8 +1,8 @@
-"""What the parties of a split learn in one step, how they take it, and what that tells the server.
+"""One training step of a split in a single process, and the records of what crosses.
 
-This is the step as one process takes it, on the whole model with its cuts open. `SplitClient` and
-`Server` take the same one by messages: samples are divided and prepared, gradients clipped and the
-clients' own terms added by the very same functions.
+The step runs on the whole model with open cuts. `SplitClient` and `Server` take the same step by
+messages, with the same functions for preparing samples, clipping gradients and adding the clients'
+own terms.
 """
 
 from collections.abc import Sequence
@@ -32,13 +32,13 @@ _LABEL_BYTES = 4
 
 @dataclass(frozen=True)
 class Lesson:
-    """What a client has learned in a step, before it is clipped and taken.
+    """A client's gradients of a step, before clipping and the optimiser step.
 
     Args:
         client: The client.
-        report: What it saw.
-        transcript: What has crossed.
-        own: The gradient of its own terms.
+        report: Loss and counts.
+        transcript: What crossed.
+        own: Gradient of the client's own loss terms.
     """
 
     client: int
@@ -54,10 +54,10 @@ def learn(
 
     Args:
         split: The paradigm.
-        run: What is trained.
+        run: Model, policy and recipe of the run.
         client: The client.
-        batch: Its rows.
-        tokens: Answer tokens of all that learn in this step; None is this client alone.
+        batch: The client's rows.
+        tokens: Answer tokens of all clients in this step; None counts this client only.
     """
     own = own_gradient(split, run, client)
 
@@ -84,14 +84,14 @@ def learn(
 
 
 def own_gradient(split: "SplitParadigm", run: Run, client: int) -> OwnGradient:
-    """Return what takes the gradient of a client's own terms in a step."""
+    """Return the collector of a client's own gradient in a step."""
     return OwnGradient(split.trained(run.model, split.adapter_of(client)), run.recipe.clip)
 
 
 def take_step(
     split: "SplitParadigm", run: Run, lessons: Sequence[Lesson], optimizer: Optimizer
 ) -> None:
-    """Take a step of all that have learned, clipped by the norm over all of them."""
+    """Take one optimiser step of the server and the lessons' clients, clipped by their norm."""
     names = (SERVER, *(split.adapter_of(lesson.client) for lesson in lessons))
     parties = [split.trained(run.model, name) for name in names]
     scale = run.scaling.scale
@@ -104,17 +104,14 @@ def take_step(
 
 
 def count_pass(split: "SplitParadigm", transcript: Transcript, output: LanguageOutput) -> None:
-    """Record what a pass tells the server beside activations: labels and the number of tokens.
-
-    The loss comes back.
-    """
+    """Record labels and token count that a pass sends to the server, and the returned loss."""
     if not split.labels_cross:
         return
     cut, bucket = split.cuts[-1], split.bucket
     crossing = output.at(cut)
     real = crossing.attention_mask.bool()
     rows = [row[keep].int() for row, keep in zip(crossing.labels, real, strict=True)]
-    # filled like the activations they cross with, or their size would tell what those hide
+    # padded like the activations, because their size would reveal what the padding hides
     lengths = [len(row) for row in rows]
     sizes = [_LABEL_BYTES * filled(length, bucket) for length in lengths]
     filler = _LABEL_BYTES * padding_cost(lengths, bucket)
@@ -123,7 +120,7 @@ def count_pass(split: "SplitParadigm", transcript: Transcript, output: LanguageO
 
 
 def count_scalars(transcript: Transcript, cut: int) -> None:
-    """Record one number that goes up and one that comes back."""
+    """Record one number that goes up and one that comes down."""
     for direction in (Direction.UP, Direction.DOWN):
         transcript.add(cut, Kind.SCALAR, direction, [torch.zeros(1, dtype=torch.float64)])
 
@@ -131,7 +128,7 @@ def count_scalars(transcript: Transcript, cut: int) -> None:
 def count_hand_over(
     transcript: Transcript, cut: int, weights: Sequence[nn.Parameter], optimizer: Optimizer
 ) -> None:
-    """Record an adapter, with its moments, on its way from one client to the next."""
+    """Record the hand-over of an adapter and its optimiser moments to the next client."""
     moments = [
         value
         for weight in weights

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Sent:
-    """What a client has sent in a step, and what of it has arrived at the server."""
+    """What a client sent in a step, and what arrived at the server."""
 
     client: int
     inputs: PreparedInputs
@@ -34,16 +34,22 @@ class _Sent:
 def learn_joined(
     split: "SplitParadigm", defence: Defence, run: Run, parts: Sequence[tuple[int, VQABatch]]
 ) -> list[Lesson]:
-    """Add the gradients of a step in which the server computes with joined parts.
+    """Add the gradients of a step in which the server computes on joined parts.
 
-    Every client sends first; then each one's model goes on behind the first cut, from what the
-    defence has made of all parts. The gradient returns through the join to all clients at once.
+    All clients send first. The defence then joins their parts, and the layers after the first cut
+    run on each joined part. The gradient returns through the join to all clients at once.
 
     Args:
         split: The paradigm.
-        defence: What joins.
-        run: What is trained.
-        parts: Each client's rows.
+        defence: The defence that joins the parts.
+        run: Model, policy and recipe of the run.
+        parts: Rows of each client.
+
+    Returns:
+        One lesson per client.
+
+    Raises:
+        ValueError: If the join changes the shape of a part.
     """
     tokens = sum(answer_tokens(part) for _, part in parts)
     sent = [_send(split, run, client, part) for client, part in parts]
@@ -57,7 +63,7 @@ def learn_joined(
             run.model, each.client, gradients=True, instead=arrived, scale=run.scaling.scale
         ) as behind:
             output = run.model(each.inputs)
-        # what returns of it will be recorded as it returns, in the backward pass of all
+        # share the list, because returning gradients are recorded later, in the joint backward pass
         each.transcript.messages += behind.transcript.messages
         behind.transcript.messages = each.transcript.messages
         count_pass(split, each.transcript, output)
@@ -71,7 +77,7 @@ def learn_joined(
 
 
 def _send(split: "SplitParadigm", run: Run, client: int, batch: VQABatch) -> _Sent:
-    """Let a client compute up to the cut and send; its own terms are learned."""
+    """Let a client compute up to the cut and send; add the gradient of its own terms."""
     own, cut = own_gradient(split, run, client), split.cuts[0]
     with split.opened(run.model, client, gradients=True, terms=True, stop=cut) as opened:
         inputs = prepared(run.model, batch, run.policy, run.encode)

@@ -1,4 +1,4 @@
-"""U-shaped split learning: images, questions, labels and answers all stay with the client."""
+"""U-shaped split learning: images, questions, labels and answers stay with the client."""
 
 from qpriv.split import CodecName
 
@@ -9,24 +9,24 @@ from .split_base import Schedule, SplitParadigm
 class UShapedSplit(SplitParadigm):
     """Clients own embeddings, projector, the first and the last layers, and the LM head.
 
-    The server holds the body between two cuts. It sees the activations that enter it and the
-    gradients that return into it, and no image, question, label or logit (Vepakomma et al. 2018,
-    arXiv:1812.00564, figure 2b). Each client's head and tail adapter and its optimiser state are
-    its own; the adapter of the body is shared.
+    The server owns the body between two cuts. It sees the activations that enter the body and the
+    gradients that return into it, but no image, question, label or logit (Vepakomma et al. 2018,
+    arXiv:1812.00564, figure 2b). Every client has its own adapter for head and tail, with its own
+    optimiser state. All clients share the adapter of the body.
 
     Args:
         cuts: First layer of the body, and first layer of the tail; null is a quarter and three
             quarters of the depth (8 and 24 of 32).
         num_clients: Number of clients.
-        codec: How activations and gradients are written for the wire; null as they are computed.
-        bucket: Messages are filled to a multiple of so many tokens a sample.
+        codec: Codec of activations and gradients; null sends them as computed.
+        bucket: Pad messages to a multiple of this many tokens per sample.
         partition: How images are dealt to the clients.
-        concentration: Of ``dirichlet``: the smaller, the less alike the shards.
-        schedule: ``in_turn`` gives every client a step with the server; ``together`` takes one
-            step of the server for all of them, as a defence that joins their parts needs it.
+        concentration: Concentration of ``dirichlet``; smaller values make shards less alike.
+        schedule: ``in_turn`` takes one step of the server per client; ``together`` takes one step
+            of the server for all clients, which a defence that joins their parts requires.
 
     Raises:
-        ConfigError: If a setting cannot work.
+        ConfigError: If a setting is invalid.
     """
 
     label = "u_shaped"
@@ -48,7 +48,7 @@ class UShapedSplit(SplitParadigm):
         )
 
     def sees(self, adapter_parameters: int) -> tuple[str, ...]:
-        """Return who sees what, a sentence each, once the cuts are placed."""
+        """Return sentences that say who sees what; the cuts must be placed."""
         return (
             *super().sees(adapter_parameters),
             f"Cut at {self.cuts[0]} and {self.cuts[1]}: labels, logits and answers stay with the "

@@ -1,4 +1,4 @@
-"""Trained weights by name: what federated clients and their server send each other."""
+"""Trained weights by name, as federated clients and their server exchange them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,13 +9,13 @@ from qpriv.models.llava.vision_language import VisionLanguageModel
 
 
 def named_weights(model: VisionLanguageModel) -> dict[str, Tensor]:
-    """Return copies of the trained weights, named without the adapter, as in a PEFT folder."""
+    """Return copies of the trained weights, by their names in a PEFT folder."""
     return {_peft_name(n): v.detach().clone() for n, v in _named_parameters(model)}
 
 
 @torch.no_grad()
 def load_weights(model: VisionLanguageModel, weights: Mapping[str, Tensor]) -> None:
-    """Overwrite the trained weights by what `named_weights` returned."""
+    """Overwrite the trained weights by those that `named_weights` returned."""
     for name, parameter in _named_parameters(model):
         parameter.copy_(weights[_peft_name(name)])
 
@@ -27,7 +27,7 @@ def trained(model: VisionLanguageModel) -> list[nn.Parameter]:
 
 @torch.no_grad()
 def overwrite(parameters: Sequence[nn.Parameter], values: Sequence[Tensor]) -> None:
-    """Copy values into parameters, one by one."""
+    """Copy values into parameters in place."""
     for parameter, value in zip(parameters, values, strict=True):
         parameter.copy_(value)
 

@@ -1,10 +1,10 @@
-"""Steering: who picks the question picks which patches of a private image cross.
+"""Steering: whoever chooses the question influences which patches of a private image cross.
 
-A policy that looks at the question gives whoever asks a say in what leaves the client. The
-attacker looks for the question under which most of a face crosses, on images of its own: first in
-a library of plain questions, then by a hill climb over words. What it finds is asked about other
-images. One question an image is not the unit either: every question crosses anew, and a server
-keeps the union.
+If a policy depends on the question, the questioner influences what leaves the client. The attacker
+searches, on its own images, for the question under which most of a face crosses: first in a
+library of plain questions, then by a hill climb over words. It then asks the found questions about
+other images. Several questions about one image leak more than one: each makes patches cross, and a
+server can keep their union.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Attacks on what is shared in training: updates of clients, gradients at a cut."""
+"""Attacks on gradients shared in training: updates of clients, gradients at a cut."""

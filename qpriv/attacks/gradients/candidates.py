@@ -1,8 +1,8 @@
-"""Candidate matching: simulate the gradient for every answer or image that it could be.
+"""Candidate matching: simulate the gradient of every possible answer or image.
 
-Where no analytic rule reaches (LoRA without a trained head, gradients that cross a cut) an
-attacker who holds the weights computes what each candidate would have sent, and takes the one
-whose gradient points where the observed one does.
+If no analytic rule applies (LoRA without a trained head, gradients that cross a cut), an attacker
+who holds the weights computes each candidate's gradient, and chooses the candidate whose gradient
+points in the observed direction.
 """
 
 from collections.abc import Sequence
@@ -45,17 +45,17 @@ def score_update_answers(
 ) -> Tensor:
     """Return how well each answer explains a client's LoRA update, ``[C]`` in [-1, 1].
 
-    The attacker knows the weights, which it sent, the policy and the question; in place of the
-    image it averages over images of its own. So it looks at the one matrix to which image tokens
-    add nothing: behind the last layer's down projection come the last norm and the head alone, and
-    the gradient of its B is a sum of ``g_t (A x_t)^T`` over the positions ``t`` of the answer.
-    All other gradients are sums over every token of an image that is not the attacker's.
+    The attacker knows the weights (it sent them), the policy and the question, and averages over
+    its own images in place of the client's. It uses the one matrix to which image tokens add
+    nothing: only the final norm and the head follow the last layer's down projection, so the
+    gradient of its B is a sum of ``g_t (A x_t)^T`` over the answer's positions ``t``. All other
+    gradients are sums over all tokens of the unknown image.
 
     Args:
         model: The model with the adapter that the server sent.
         policy: The client's pruning policy.
         encode: The frozen encoders.
-        shared: The client's gradient, of the adapter alone.
+        shared: The client's gradient of the adapter.
         question: The client's question.
         answers: Candidates.
         stand_ins: The attacker's images.
@@ -73,13 +73,13 @@ def score_update_answers(
 def score_tail_answers(
     model: VisionLanguageModel, transcript: Transcript, cut: int, answers: Sequence[Sequence[int]]
 ) -> Tensor:
-    """Return how well each answer explains a gradient that leaves a U-shaped split's tail, ``[C]``.
+    """Return how well each answer explains the gradient from a U-shaped split's tail, ``[C]``.
 
-    The server sent the activations that enter the tail and gets their gradient. It has no label
-    and not the client's adapter, but the public base model has a tail too.
+    The server sent the activations that enter the tail, and gets their gradient. It has neither
+    labels nor the client's adapter, but it has the tail of the public base model.
 
     Args:
-        model: The model; its adapters rest.
+        model: The model; its adapters are disabled.
         transcript: What crossed for one sample.
         cut: First layer of the tail.
         answers: Tokens of each candidate, its end token last.
@@ -113,16 +113,16 @@ def score_images(
 ) -> dict[Kind, Tensor]:
     """Return how well each image explains what crossed a cut for one sample, ``[C]`` in [-1, 1].
 
-    Once by the gradient and once, for comparison, by the activations. The attacker holds the
-    public base model and knows question, answer and policy. A candidate of which the policy would
-    keep another number of patches is ruled out.
+    There are two scores: by the gradient and, for comparison, by the activations. The attacker
+    holds the public base model and knows question, answer and policy. It excludes candidates for
+    which the policy would keep another number of patches.
 
     Args:
-        model: The model; its adapters rest.
+        model: The model; its adapters are disabled.
         policy: The client's pruning policy.
         encode: The frozen encoders.
         transcript: What crossed for one sample.
-        channel: What it crossed.
+        channel: The channel.
         cut: The cut.
         candidates: Images with the client's question and answer.
     """

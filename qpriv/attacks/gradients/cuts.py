@@ -1,9 +1,9 @@
-"""What the gradient that crosses a cut gives away: the image below it, or the label above it.
+"""Attacks on gradients that cross a cut: they reveal the image below it or the label above it.
 
-A split's server computes the gradient at its cut C itself, and a U-shaped split's server the one
-at C_A, from what it was sent: they tell it nothing that the activations do not. They may tell
-somebody else, and the target is the image. The gradient at C_B is the one thing a U-shaped
-client sends that depends on the label; the tail's own gradients never cross.
+The server of a split computes the gradient at its cut C itself, and the server of a U-shaped split
+the one at C_A. These gradients tell the server nothing beyond the activations, but they may reveal
+the image to somebody else. The gradient at C_B is the only message of a U-shaped client that
+depends on the label; the tail's weight gradients never cross.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ IMAGE = ThreatModel(
     auxiliary="candidate images; question and answer",
     access="gradient that returns at the cut, and the public base model",
 )
-"""Who reads what returns at C or C_A."""
+"""The observer of the gradients that return at C or C_A."""
 
 
 def attack_cut(
@@ -46,17 +46,17 @@ def attack_cut(
 ) -> list[Result]:
     """Attack the gradients of single samples that cross one of the victim's cuts.
 
-    At the second cut of a U-shaped split ``tail_label_accuracy``, beside
-    ``tail_label_accuracy_prior``. At any other cut ``image_top1``: which of some images it was,
-    beside chance (the prior) and ``image_top1_activation``, the same from the activations that
-    cross anyway. ``gradient_norm`` stands beside every figure.
+    At the second cut of a U-shaped split, the results are ``tail_label_accuracy`` and
+    ``tail_label_accuracy_prior``. At any other cut they are ``image_top1`` (how often the right
+    image is chosen among the candidates), chance as the prior, and ``image_top1_activation``, the
+    same from the activations, which cross anyway. Every result comes with ``gradient_norm``.
 
     Args:
-        victim: The model that is trained, with all that says how.
-        samples: Training samples, one an image.
-        knowledge: What the attacker knows beforehand.
-        cut: The cut.
-        candidates: Images to choose from, the right one among them.
+        victim: The model in training.
+        samples: Training samples, one per image.
+        knowledge: The attacker's prior knowledge.
+        cut: The attacked cut.
+        candidates: Number of images to choose from, including the right one.
         seed: Seed of the other images.
     """
     crossed = [
@@ -96,7 +96,7 @@ def _labels(
     cut: int,
     crossed: Sequence[Transcript],
 ) -> list[Result]:
-    # how an answer is written does not depend on the question: any sample will do to tell
+    # an answer's tokens do not depend on the question, so any sample gives them
     texts = [asked(samples[:1], samples[0].question, answer) for answer in knowledge.answers]
     tokens = [answer_ids(victim.model, text) for (text,) in texts]
     hits, guesses = [], []

@@ -1,9 +1,9 @@
 """DLG and iDLG: find an input whose gradient is the one that was observed.
 
-Zhu et al. 2019 (arXiv:1906.08935, algorithm 1) match the gradient in input and label at once; Zhao
-et al. 2020 (arXiv:2001.02610) read the label off first. Their loop takes L-BFGS steps of a fixed
-length, looks every tenth iteration whether it is done, and is lost where it diverges. Here a line
-search keeps it from diverging, every evaluation is looked at, and it starts anew where it stalls.
+Zhu et al. 2019 (arXiv:1906.08935, algorithm 1) optimise input and label together; Zhao et al. 2020
+(arXiv:2001.02610) first recover the label analytically. Their loop takes L-BFGS steps of a fixed
+length, checks convergence every ten iterations, and fails if it diverges. Here a line search
+prevents divergence, every evaluation is checked, and a stalled search restarts.
 """
 
 import math
@@ -49,17 +49,17 @@ with its graph. The last two are those of the head: weight, then bias."""
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How long gradients are matched.
+    """The budget of gradient matching.
 
     Args:
-        evaluations: Gradients computed in one attempt.
-        restarts: Further attempts, each from another draw, if the first ones fail.
+        evaluations: Largest number of gradient evaluations per attempt.
+        restarts: Largest number of further attempts, each from a new random start.
         tolerance: Squared distance of the gradients, as a share of the observed one's square, at
             which the input counts as found.
-        history: Steps that L-BFGS remembers.
+        history: History size of L-BFGS.
 
     Raises:
-        ConfigError: If a number is out of its range.
+        ConfigError: If a number is out of range.
     """
 
     evaluations: int = 1200
@@ -75,14 +75,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Match:
-    """The best that was found.
+    """The best match found.
 
     Args:
-        unknowns: The variables, as drawn but for their values.
+        unknowns: The optimised variables.
         distance: Squared distance of the gradients as a share of the observed one's square.
-        solved: Whether it is within tolerance.
-        evaluations: Gradients computed in all attempts.
-        attempts: Draws that were started from.
+        solved: Whether the distance is within the tolerance.
+        evaluations: Gradient evaluations in all attempts.
+        attempts: Number of attempts.
     """
 
     unknowns: tuple[Tensor, ...]
@@ -107,16 +107,16 @@ def match_gradients(
     draw: Callable[[], Sequence[Tensor]],
     budget: Budget,
 ) -> Match:
-    """Return unknowns whose gradient is the observed one, or the nearest that was found.
+    """Search for unknowns whose gradient equals the observed one; return the best match.
 
     Args:
-        gradient: From unknowns to gradients in the order of ``observed``, with their graph.
+        gradient: Maps unknowns to gradients in the order of ``observed``, with their graph.
         observed: The gradient that the attacker saw.
         draw: Returns a random start.
-        budget: How long it tries.
+        budget: The budget of the search.
 
     Raises:
-        ConfigError: If the observed gradient is zero: it tells nothing.
+        ConfigError: If the observed gradient is zero, and so reveals nothing.
     """
     scale = gradient_norm(observed) ** 2
     if scale == 0:
@@ -136,7 +136,7 @@ below an absolute 1e-10 and would crawl near the end."""
 
 
 class _Search:
-    """Matches gradients from one start after another and remembers the best point of all."""
+    """Matches gradients from several starts and keeps the best point."""
 
     def __init__(
         self,
@@ -198,18 +198,18 @@ class _Search:
 
 
 class _EndOfAttempt(Exception):
-    """The input is found, or lost."""
+    """Ends an attempt: the input is found, or the search has failed."""
 
 
 @dataclass(frozen=True)
 class Inversion:
-    """What became of one observed gradient.
+    """The result of inverting one observed gradient.
 
     Args:
         image: The recovered input, ``[1, ...]``.
         label: The recovered class.
-        gradient_norm: L2 norm of what was observed.
-        match: How near the gradients came, and at what cost.
+        gradient_norm: L2 norm of the observed gradient.
+        match: The best match, with its distance and cost.
     """
 
     image: Tensor
@@ -222,9 +222,9 @@ class GradientInversion:
     """Recovers one input and its label from the gradient of a classifier.
 
     Args:
-        method: ``idlg`` reads the label off the head's gradient, ``dlg`` optimises it too.
-        budget: How long gradients are matched.
-        seed: Seed of the starts.
+        method: ``idlg`` recovers the label from the head's gradient; ``dlg`` optimises it too.
+        budget: The budget of gradient matching.
+        seed: Seed of the random starts.
     """
 
     def __init__(
@@ -236,17 +236,17 @@ class GradientInversion:
 
     @property
     def threat_model(self) -> ThreatModel:
-        """Return what the attacker is granted."""
+        """Return the attacker's threat model."""
         return ThreatModel(access="gradient of one sample and the weights it was computed with")
 
     def invert(
         self, gradient: ClassifierGradient, observed: Sequence[Tensor], shape: Sequence[int]
     ) -> Inversion:
-        """Return the input whose gradient was observed.
+        """Recover the input and label of an observed gradient.
 
         Args:
-            gradient: The victim's own gradient, as a function of input and class probabilities.
-            observed: What it shared, weight and bias of the head last.
+            gradient: The victim's gradient as a function of input and class probabilities.
+            observed: The shared gradient, with weight and bias of the head last.
             shape: Shape of one input, such as ``(1, 28, 28)``.
         """
         head = HeadGradient(observed[-2], observed[-1])

@@ -1,9 +1,9 @@
-"""Which labels a batch had, read off the gradient of a classifier's last layer.
+"""Recover the labels of a batch from the gradient of a classifier's last layer.
 
-Softmax cross-entropy gives ``db = mean(p - e_y)`` and ``dW = mean((p - e_y) h^T)``. Of a single
-sample only the row of its label has the other sign, and that is all iDLG needs (Zhao et al. 2020,
-arXiv:2001.02610, equation 3). The published rules differ in what they take for granted; each is
-here with its condition, and `recover_labels` takes the strongest one whose condition holds.
+Softmax cross-entropy gives ``db = mean(p - e_y)`` and ``dW = mean((p - e_y) h^T)``. For a single
+sample, only the row of its label has the opposite sign, which is all that iDLG needs (Zhao et al.
+2020, arXiv:2001.02610, equation 3). The published rules make different assumptions. Each rule here
+states its condition, and `recover_labels` uses the strongest rule whose condition holds.
 """
 
 from collections import Counter
@@ -65,17 +65,17 @@ def row_sum_label(weight: Tensor) -> int:
 def pair_product_label(weight: Tensor) -> int:
     """Return the class whose row points against all others: the rule in iDLG's paper.
 
-    Holds for one sample, any features, with or without bias, for three classes or more: the rows
-    are multiples ``db_i h^T`` of one vector, of which one alone has the other sign. All multiples
-    are read off by a product with the longest row; the sign that most of them have is that of the
-    wrong classes. No threshold is compared with, so that a confident model's tiny gradients are
-    read as well as others, down to where they underflow.
+    Holds for one sample, any features, with or without bias, for three classes or more. The rows
+    are multiples ``db_i h^T`` of one vector, and only the label's multiple has the opposite sign.
+    A product with the longest row gives all multiples; the majority sign is that of the wrong
+    classes. There is no threshold, so the rule also works on a confident model's tiny gradients,
+    until they underflow.
 
     >>> pair_product_label(torch.tensor([[0.1, -0.2], [-0.3, 0.6], [0.2, -0.4]]))
     1
 
     Raises:
-        ConfigError: If there are fewer than three classes: two rows mirror each other.
+        ConfigError: If there are fewer than three classes, because two rows mirror each other.
     """
     if len(weight) < 3:
         raise ConfigError(
@@ -111,14 +111,14 @@ def single_features(gradient: HeadGradient) -> Tensor:
 def sign_labels(bias: Tensor) -> Counter[int]:
     """Return the classes with a negative ``db``, once each.
 
-    Holds where no class occurs twice and the model is undecided; a class is missed where the
-    others' probabilities for it add up to more than its own shortfall.
+    Holds if no class occurs twice and the model is uncertain. A class is missed if the other
+    samples' probabilities for it sum to more than its own sample's shortfall ``1 - p``.
     """
     return Counter((bias < 0).nonzero()[:, 0].tolist())
 
 
 def smallest_bias_labels(bias: Tensor, batch_size: int) -> Counter[int]:
-    """Return the ``batch_size`` classes of smallest ``db``; as `sign_labels`, of known number.
+    """Return the ``batch_size`` classes of smallest ``db``: `sign_labels` with a known number.
 
     Raises:
         ConfigError: If the batch is larger than the number of classes.
@@ -130,8 +130,8 @@ def smallest_bias_labels(bias: Tensor, batch_size: int) -> Counter[int]:
 def smallest_entry_labels(weight: Tensor, batch_size: int) -> Counter[int]:
     """Return the classes with the smallest entries (Yin et al. 2021, GradInversion, equation 5).
 
-    Holds where no class occurs twice and features are not negative; it stands also for trained
-    models, whose ``db`` of a rare class can be positive.
+    Holds if no class occurs twice and features are not negative. It also holds for trained models,
+    for which ``db`` of a rare class can be positive.
 
     Raises:
         ConfigError: If the batch is larger than the number of classes.
@@ -144,14 +144,14 @@ def smallest_entry_labels(weight: Tensor, batch_size: int) -> Counter[int]:
 def counted_labels(bias: Tensor, batch_size: int, probabilities: Tensor) -> Counter[int]:
     """Return how often each class occurs: ``n_i = B (p_i - db_i)``, rounded to sum to ``B``.
 
-    Classes may repeat. Exact where the model's mean probabilities on the batch are those on the
-    attacker's images, as they are for an untrained model.
+    Classes may repeat. The rule is exact if the model's mean probabilities on the batch equal
+    those on the attacker's images, as for an untrained model.
 
     Args:
-        bias: ``db``, ``[C]``, of the mean loss.
-        batch_size: ``B``.
-        probabilities: Mean probabilities over images of the attacker, ``[C]``; noise in their
-            place is another distribution.
+        bias: Gradient ``db`` of the mean loss, ``[C]``.
+        batch_size: Batch size ``B``.
+        probabilities: Mean probabilities over the attacker's images, ``[C]``; noise images would
+            give another distribution.
 
     >>> p = torch.tensor([0.25, 0.25, 0.5])
     >>> counted_labels(p - torch.tensor([2.0, 0.0, 1.0]) / 3, 3, p)
@@ -163,11 +163,11 @@ def counted_labels(bias: Tensor, batch_size: int, probabilities: Tensor) -> Coun
 def supported_labels(
     gradient: HeadGradient, batch_size: int, probabilities: Tensor
 ) -> Counter[int]:
-    """Return counts as `counted_labels`, of those classes only whose row has a negative entry.
+    """Return `counted_labels` restricted to classes whose row has a negative entry.
 
-    Holds where features are not negative: a class that does not occur then has none. It keeps
-    counts from going astray on a trained model, whose probabilities on its own training batch
-    are not those on other images.
+    Holds if features are not negative: the row of an absent class then has no negative entry. The
+    restriction corrects counts on a trained model, whose probabilities on its training batch
+    differ from those on other images.
 
     Raises:
         ConfigError: If there is no bias.
@@ -187,17 +187,17 @@ def recover_labels(
 ) -> Counter[int]:
     """Return the labels of a batch by the strongest rule whose condition holds.
 
-    Counts verify themselves: where they come out nearly whole, the probabilities are the right
-    ones. Where they do not, negative entries say which classes occur.
+    Counts verify themselves: if they are nearly whole numbers, the probabilities are right. If
+    they are not, negative entries show which classes occur.
 
     Args:
         gradient: Gradient of the mean loss over the batch.
-        batch_size: Samples in the batch, which the protocol tells.
+        batch_size: Samples in the batch, known from the protocol.
         nonnegative: Whether features are known not to be negative.
-        probabilities: Mean probabilities of the model over images of the attacker, ``[C]``.
+        probabilities: Mean probabilities of the model over the attacker's images, ``[C]``.
 
     Raises:
-        ConfigError: If no rule holds: a batch without bias or without ``probabilities``.
+        ConfigError: If no rule holds, as for a batch without bias or without ``probabilities``.
     """
     if batch_size == 1:
         bias = gradient.bias
@@ -221,17 +221,17 @@ def recover_labels(
 def answer_tokens(weight: Tensor, end_token: int, noise: float = 0.0) -> set[int]:
     """Return the tokens of an answer from the gradient of the LM head, without the end token.
 
-    Every position of the loss adds ``(p - e_y) h^T``, so there are as many positions as the
-    gradient has rank, and its column space holds all vectors ``p - e_y``. Such a vector has half
-    of its square in ``y`` or more, for its other entries sum to as much: so a right token has
-    half of its unit vector in the column space or more, however confident the model is, and
-    besides the right ones at most as many others do. Of these, right is what lies in the column
-    space with a sign of its own.
-    Holds for one sample whose answer repeats no token; behind a norm, and without bias.
+    Every position of the loss adds ``(p - e_y) h^T``. The rank of the gradient is therefore the
+    number of positions, and its column space contains all vectors ``p - e_y``. At least half of
+    such a vector's squared norm is in ``y``, because its other entries sum to the same value. So
+    at least half of a right token's unit vector is in the column space, however confident the
+    model is, and at most as many wrong tokens pass this test. Among these candidates, the right
+    ones lie in the column space with a sign of their own.
+    Holds for one sample whose answer repeats no token, after a norm and without bias.
 
     Args:
         weight: ``[V, D]``.
-        end_token: The token that ends every answer.
+        end_token: Id of the end token, which ends every answer.
         noise: Standard deviation of rounding in ``weight``; see `numerical_rank`.
     """
     matrix = weight.double()

@@ -1,4 +1,4 @@
-"""What a federated server reads off one client's update: labels, and the words of the question."""
+"""Attacks on a federated client's update: recover labels and the words of the question."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,15 +28,15 @@ ASKED = replace(THREAT, auxiliary="scenes of the same task; the question")
 
 @dataclass(frozen=True)
 class Words:
-    """Which words of one text the span test finds.
+    """The span test's scores on one text.
 
     Args:
-        feasible: Whether it can find any.
-        rank: Independent inputs that the update shows.
-        precision: Share of what is found that is there; NaN where nothing is found.
-        recall: Share of what is there that is found.
-        f1: Their harmonic mean.
-        guess: F1 of the commonest words of the task.
+        feasible: Whether the span test can find any word.
+        rank: Number of linearly independent inputs in the update.
+        precision: Share of found words that are in the text; NaN if none is found.
+        recall: Share of the text's words that are found.
+        f1: Harmonic mean of precision and recall.
+        guess: F1 of guessing the most common words of the task.
     """
 
     feasible: bool
@@ -56,21 +56,23 @@ def attack_updates(
 ) -> list[Result]:
     """Attack the updates of clients that hold one sample each and take one step of SGD.
 
-    ``label_accuracy_head``: the answer's tokens off the gradient of the LM head, if the head is
-    trained too. ``label_accuracy_lora``: candidate matching of the answer on the last adapter's
-    gradient alone, with the question known (`score_update_answers`). ``label_accuracy_prior``: the commonest answer to the
-    question. ``span_precision``, ``span_recall``, ``span_f1``: words of question and answer in
-    the span of the first layer's inputs, beside ``span_f1_prior``, the commonest words;
-    ``span_feasible`` is the share of updates that show fewer inputs than they have rows;
-    ``span_rank`` is how many they show. Rounding of the stored weights hides faint ones: a small
-    gradient or learning rate shows fewer inputs than there are tokens, and ``span_recall`` falls.
-    ``gradient_norm`` is that of the adapter, and stands beside every figure.
+    - ``label_accuracy_head``: answer tokens from the gradient of the LM head, if the head is
+      trained too;
+    - ``label_accuracy_lora``: candidate matching of the answer on the last adapter's gradient,
+      with the question known (`score_update_answers`);
+    - ``label_accuracy_prior``: the most common answer to the question;
+    - ``span_precision``, ``span_recall``, ``span_f1``: words of question and answer in the span of
+      the first layer's inputs, with the most common words as ``span_f1_prior``;
+    - ``span_feasible``: share of updates whose rank is below their number of rows;
+    - ``span_rank``: that rank. Rounding of the stored weights hides weak inputs, so with a small
+      gradient or learning rate the rank is below the number of tokens and ``span_recall`` falls;
+    - ``gradient_norm``: norm of the adapter's gradient, reported with every result.
 
     Args:
-        victim: The model that is trained, with all that says how.
-        samples: Training samples, one an image.
-        knowledge: What the attacker knows beforehand.
-        stand_ins: Images of the attacker, in place of the client's.
+        victim: The model in training.
+        samples: Training samples, one per image.
+        knowledge: The attacker's prior knowledge.
+        stand_ins: The attacker's images, in place of the client's.
         seed: Seed of the client's dropout.
     """
     heads, adapters, guesses, norms, words = [], [], [], [], []
@@ -106,7 +108,7 @@ def attack_updates(
 def find_words(
     victim: Victim, sample: VQASample, shared: SharedGradient, knowledge: Knowledge
 ) -> Words:
-    """Return which words of a sample the span test finds in its update."""
+    """Run the span test on a sample's update and score the words that it finds."""
     span = first_layer_span(shared)
     inside = span.holds(token_inputs(victim.model)).nonzero()[:, 0].tolist()
     truth = frozenset(victim.model.preprocessor.text_tokens(sample)) - knowledge.template
@@ -131,7 +133,7 @@ def _share(victim: Victim, sample: VQASample, seed: int) -> tuple[SharedGradient
 
 
 def _under(figure: Result, settings: Mapping[str, Scalar]) -> Result:
-    """Return a figure with further settings; its own go before them."""
+    """Return a result with further settings; its own settings take precedence."""
     return replace(figure, attack={**settings, **figure.attack})
 
 
@@ -155,7 +157,7 @@ def _matched(
 
 
 def _scores(found: frozenset[int], truth: frozenset[int]) -> tuple[float, float, float]:
-    """Return precision, recall and F1 of a set of tokens; NaN where there is none to judge."""
+    """Return precision, recall and F1 of a set of tokens; NaN if undefined."""
     right = len(found & truth)
     precision = right / len(found) if found else float("nan")
     if not truth:

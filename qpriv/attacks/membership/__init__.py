@@ -1,1 +1,1 @@
-"""Membership inference: was this sample, or this document, trained on?"""
+"""Membership inference: was the model trained on this sample, or this document?"""

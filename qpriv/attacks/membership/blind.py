@@ -22,17 +22,17 @@ FOLDS = 5
 
 
 def count_groups(samples: Sequence[VQASample]) -> int:
-    """Return how many images (or patients) some samples are about."""
+    """Return the number of images (or patients) among samples."""
     return len({sample.group_id for sample in samples})
 
 
 def blind_scores(
     members: Sequence[VQASample], nonmembers: Sequence[VQASample], seed: int = 0
 ) -> NDArray[np.float64]:
-    """Return a score of every sample, members first, each from a model that never saw its image.
+    """Return a score for every sample, members first, from a cross-validation by group.
 
-    A logistic regression on the words of question and answer and on image statistics,
-    cross-validated by group.
+    The classifier is a logistic regression on the words of question and answer and on image
+    statistics. Each score comes from a classifier that never saw the sample's image.
 
     Args:
         members: Samples that were trained on.

@@ -1,9 +1,9 @@
 """LoRA layers as one matrix product, for the many shadow models that an attacker trains.
 
 PEFT computes ``x W^T + s (x A^T) B^T``: three products and two passes over the outputs, all of
-which autograd keeps. The sum ``W + s B A`` is cheap to make anew at every call, since a layer has
-far fewer weights than a batch has tokens times width; then one product is left. The backward pass
-never forms the gradient of ``W``. Equal to PEFT but for rounding.
+which autograd stores. This module computes ``W + s B A`` at every call and then needs only one
+product. The sum is cheap, because a layer has far fewer weights than a batch has tokens times
+width. The backward pass never forms the gradient of ``W``. Results equal PEFT's up to rounding.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,10 @@ from qpriv.models.precision import autocast_dtype, widened
 
 @contextmanager
 def fused_lora(model: nn.Module) -> Iterator[None]:
-    """Compute the LoRA layers of a model, whatever adapter is active, as one product each.
+    """Compute each LoRA layer of a model as one product, with the active adapter.
 
-    A layer computes as PEFT does where that is not possible: while adapters rest or several are
-    active, under dropout, with a bias, on weights of another type than the adapter's, in half
-    precision or under autocast.
+    A layer falls back to PEFT if no adapter or several adapters are active, with dropout or a
+    bias, if weights and adapter differ in dtype, in half precision, and under autocast.
     """
     layers = [module for module in model.modules() if type(module) is Linear]
     for layer in layers:
@@ -38,7 +37,7 @@ def fused_lora(model: nn.Module) -> Iterator[None]:
 
 
 class _Context(Protocol):
-    """What autograd carries from forward to backward."""
+    """The autograd context between forward and backward."""
 
     scale: float
     saved_tensors: tuple[Tensor, Tensor, Tensor, Tensor]
@@ -76,7 +75,7 @@ class _FusedLinear(torch.autograd.Function):
 def _forward(layer: Linear, x: Tensor) -> Tensor:
     name = _only_adapter(layer)
     weight: Tensor = layer.get_base_layer().weight
-    # in a narrow type, in the sum of weights most of the update would be rounded away
+    # in a narrow dtype, the sum of weights would round away most of the update
     wide = weight.dtype == widened(weight).dtype and autocast_dtype(x.device) is None
     same = name is not None and x.dtype == weight.dtype == layer.lora_A[name].weight.dtype
     if name is None or not (wide and same):
@@ -88,7 +87,7 @@ def _forward(layer: Linear, x: Tensor) -> Tensor:
 
 
 def _only_adapter(layer: Linear) -> str | None:
-    """Return the adapter that computes, or None where there is more to it than one product."""
+    """Return the active adapter, or None if one product is not enough."""
     names = [name for name in layer.active_adapters if name in layer.lora_A]
     if len(names) != 1 or layer.disable_adapters or layer.merged or layer.lora_variant:
         return None

@@ -23,7 +23,7 @@ Mode = Literal["online", "offline"]
 def log_odds(log_prob: Floats) -> Floats:
     """Return ``log p - log (1 - p)`` of an answer's probability, in double precision.
 
-    For a class that is the paper's logit-scaled confidence; for a generated answer ``p`` is the
+    For a class, this is the paper's logit-scaled confidence. For a generated answer, ``p`` is the
     probability of the whole gold answer with its end token.
 
     >>> float(log_odds(np.log(np.asarray([0.5])))[0])
@@ -79,7 +79,7 @@ def _normal(shadows: Floats, counted: Bools, fixed_variance: bool) -> tuple[Floa
 
 
 def lira_attack(signals: ShadowSignals) -> MembershipScores:
-    """Score the candidates offline; each shadow plays the victim in turn to fix the threshold."""
+    """Score the candidates offline; each shadow in turn acts as victim to set the threshold."""
     start = signals.num_candidates
     odds = np.stack([log_odds(replies.log_prob) for replies in signals.shadows])
     scores = lira_scores(

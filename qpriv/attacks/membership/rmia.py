@@ -1,4 +1,4 @@
-"""RMIA: is the victim surer of this sample than of a random one, relative to other models?
+"""RMIA: is the victim more confident on this sample than on others, relative to other models?
 
 Zarifzadeh et al., *Low-Cost High-Power Membership Inference Attacks*, ICML 2024. Works with very
 few reference models.
@@ -19,7 +19,7 @@ OFFLINE = 0.3
 
 
 def reference_probability(outside_mean: Floats, a: float = OFFLINE) -> Floats:
-    """Return p(x) over models with and without x, guessed from those without (appendix B.2.2).
+    """Estimate p(x) over models with and without x from those without x (appendix B.2.2).
 
     >>> reference_probability(np.asarray([0.5]), a=1.0).tolist()
     [0.5]
@@ -30,13 +30,13 @@ def reference_probability(outside_mean: Floats, a: float = OFFLINE) -> Floats:
 def rmia_scores(ratios: Floats, population: Floats, gamma: float = 1.0) -> Floats:
     """Return the share of the population that each sample dominates (equation 2).
 
-    Sample x dominates z where ``(p(x | victim) / p(x)) / (p(z | victim) / p(z)) > gamma``. Sorting
-    the population once replaces the matrix of all pairs.
+    Sample x dominates z if ``(p(x | victim) / p(x)) / (p(z | victim) / p(z)) > gamma``. The code
+    sorts the population once instead of computing all pairs.
 
     Args:
         ratios: ``p(x | victim) / p(x)`` of the samples, ``[n]``.
         population: The same of the population, ``[m]``.
-        gamma: How much surer the victim must be.
+        gamma: Smallest ratio at which a sample dominates another one.
 
     >>> rmia_scores(np.asarray([1.0, 3.0]), np.asarray([0.5, 2.0])).tolist()
     [0.5, 1.0]
@@ -46,10 +46,10 @@ def rmia_scores(ratios: Floats, population: Floats, gamma: float = 1.0) -> Float
 
 
 def rmia_attack(signals: ShadowSignals) -> MembershipScores:
-    """Score the candidates; each shadow plays the victim in turn to fix the threshold.
+    """Score the candidates; each shadow in turn acts as victim to set the threshold.
 
-    The population are the attacker's own samples, which the victim is not asked about here: a
-    shadow of the same recipe that never saw them stands in for it (its OUT answers).
+    The population is the attacker's own samples. The victim is not queried about them: replies of
+    shadows with the same recipe that never saw them (OUT) take its place.
     """
     start = signals.num_candidates
     probability = np.stack([np.exp(replies.log_prob) for replies in signals.shadows])

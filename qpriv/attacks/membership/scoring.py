@@ -1,7 +1,7 @@
-"""Membership inference: was this sample trained on? By loss, calibrated loss, and shadow models.
+"""Membership inference by loss, calibrated loss, and shadow models.
 
-Attacks are functions of signals that were asked for before (`ShadowSignals`): the model is
-queried once, and every attack reads the same replies.
+Attacks are functions of signals collected beforehand (`ShadowSignals`): the models are queried
+once, and every attack reads the same replies.
 """
 
 from collections.abc import Callable, Sequence
@@ -105,13 +105,12 @@ ATTACKS = (MEMBERSHIP,)
 class ShadowSignals:
     """Replies of the victim and of shadow models about the same samples.
 
-    Columns are samples: first the ``c`` candidates whose membership is in question, then the
-    attacker's own population.
+    Columns are samples: first the ``c`` candidates to classify, then the attacker's population.
 
     Args:
         victim: The victim's replies about the candidates, ``[c]``.
         shadows: Each shadow's replies about all ``n`` samples.
-        inside: Which samples each shadow was trained on, ``[S, n]``.
+        inside: Whether each shadow was trained on each sample, ``[S, n]`` bool.
     """
 
     victim: Replies
@@ -120,17 +119,17 @@ class ShadowSignals:
 
     @property
     def num_candidates(self) -> int:
-        """Return ``c``."""
+        """Return the number of candidates ``c``."""
         return len(self.victim.log_prob)
 
     def outside_mean(self, without: int | None = None) -> Floats:
         """Return the mean log-probability of each sample over the shadows that never saw it.
 
         Args:
-            without: A shadow that does not count, because it plays the victim.
+            without: A shadow to leave out, because it acts as the victim.
 
         Returns:
-            ``[n]``; NaN where every shadow saw it.
+            Means ``[n]``; NaN for samples that every shadow saw.
         """
         loss = np.stack([replies.mean_log_prob for replies in self.shadows])
         counted = ~self.inside
@@ -144,11 +143,11 @@ class ShadowSignals:
 
 @dataclass(frozen=True)
 class MembershipScores:
-    """What an attack says of the candidates.
+    """An attack's scores of the candidates.
 
     Args:
         scores: Higher means member, ``[c]``.
-        threshold: From here on a sample is called a member; fixed on shadow models.
+        threshold: Smallest score of a predicted member, set on shadow models.
     """
 
     scores: Floats
@@ -156,17 +155,16 @@ class MembershipScores:
 
 
 def loss_attack(signals: ShadowSignals) -> MembershipScores:
-    """Call low losses members (Yeom et al. 2018), at the threshold that is best on shadows."""
+    """Predict members by low loss (Yeom et al. 2018), with the best threshold on shadows."""
     own, inside = _population(signals, lambda number: signals.shadows[number].mean_log_prob)
     return MembershipScores(signals.victim.mean_log_prob, best_threshold(own, inside))
 
 
 def calibrated_attack(signals: ShadowSignals) -> MembershipScores:
-    """Call members what the victim finds easier than models that never saw it do.
+    """Predict members by difficulty calibration (Watson et al. 2022, section 3).
 
-    Difficulty calibration (Watson et al. 2022, section 3): the score is the log-probability minus
-    its mean over the shadows that never saw the sample. To fix the threshold each shadow plays
-    the victim in turn, calibrated by the others.
+    The score is the log-probability minus its mean over the shadows that never saw the sample. To
+    set the threshold, each shadow in turn acts as the victim, calibrated by the others.
     """
     own, inside = _population(
         signals,
@@ -178,10 +176,10 @@ def calibrated_attack(signals: ShadowSignals) -> MembershipScores:
 
 
 def shadow_attack(signals: ShadowSignals) -> MembershipScores:
-    """Learn from shadows what members look like (Shokri et al. 2017).
+    """Predict members by a classifier trained on shadow models (Shokri et al. 2017).
 
-    A logistic regression on log-probability of the gold answer, confidence, entropy and
-    correctness, trained on the shadows' own members and non-members.
+    The classifier is a logistic regression on log-probability of the gold answer, confidence,
+    entropy and correctness, trained on the shadows' own members and non-members.
     """
     start = signals.num_candidates
     features = np.concatenate([replies[start:].features() for replies in signals.shadows])
@@ -194,7 +192,7 @@ def shadow_attack(signals: ShadowSignals) -> MembershipScores:
 
 
 def _population(signals: ShadowSignals, score: Callable[[int], Floats]) -> tuple[Floats, Bools]:
-    """Return every shadow's scores of the population in one row, and who was inside."""
+    """Return every shadow's population scores in one row, and which samples it trained on."""
     start = signals.num_candidates
     scores = [score(number)[start:] for number in range(len(signals.shadows))]
     return np.concatenate(scores), signals.inside[:, start:].reshape(-1)
@@ -203,14 +201,14 @@ def _population(signals: ShadowSignals, score: Callable[[int], Floats]) -> tuple
 def draw_shadow_set(
     population: Sequence[VQASample], members: Sequence[VQASample], seed: int
 ) -> list[int]:
-    """Return which samples of the population a shadow model is trained on.
+    """Draw the training set of a shadow model from the population.
 
-    As many as the victim was trained on, whole groups where possible, and of every kind (the
-    question type a group begins with) the share that the population has.
+    It is as large as the victim's, holds whole groups if possible, and keeps the population's
+    share of every kind (the question type of a group's first sample).
 
     Args:
         population: The attacker's samples.
-        members: The victim's training set, of which only the size counts.
+        members: The victim's training set; only its size is used.
         seed: Seed of the draw.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Shadow models: victims of the attacker's own, of which it knows what they were trained on."""
+"""Shadow models: the attacker's own copies of the victim, with known training sets."""
 
 import io
 from collections.abc import Collection, Mapping, Sequence
@@ -18,19 +18,19 @@ from .fused_lora import fused_lora
 
 @dataclass(frozen=True)
 class Shadow:
-    """What one shadow model said, through each query policy, as often as it was asked.
+    """The replies of one shadow model, by query policy and number of passes.
 
     Args:
-        inside: Which of the ``n`` samples asked about it was trained on.
-        replies: Its replies about all of them, by query policy and by how often it had then gone
-            through its training set.
+        inside: Whether it was trained on each of the ``n`` queried samples, ``[n]`` bool.
+        replies: Its replies about all samples, by query policy and by the passes through its
+            training set at the time of the query.
     """
 
     inside: NDArray[np.bool_]
     replies: Mapping[tuple[QueryPolicy, float], Replies]
 
     def was_asked(self, passes: float) -> bool:
-        """Return whether it was asked after so many passes."""
+        """Return whether it was queried after this number of passes."""
         return any(passes == known for _, known in self.replies)
 
     def to_bytes(self) -> bytes:
@@ -63,21 +63,20 @@ def train_shadow(
     asked_after: Collection[float],
     seed: int,
 ) -> Shadow:
-    """Fine-tune a shadow model by the victim's recipe and ask it what the victim is asked.
+    """Fine-tune a shadow model by the victim's recipe and ask it the victim's questions.
 
-    The victim's own adapter rests meanwhile and is what it was afterwards. Only what depends on
-    the shadow's adapter is computed: the frozen encoders are asked once for all shadows
-    (``victim.encode``, where that is a cache), LoRA layers are one product each (`fused_lora`),
-    and query policies that keep the same tokens share their replies.
+    The victim's adapter is inactive meanwhile and does not change. Work is shared: the frozen
+    encoders run once for all shadows (if ``victim.encode`` is a cache), each LoRA layer is one
+    product (`fused_lora`), and query policies that keep the same tokens share their replies.
 
     Args:
-        victim: Whose model, policy and recipe the shadow shares.
+        victim: The victim, whose model, policy and recipe the shadow shares.
         population: The attacker's samples.
         trained_on: Rows of the population to train on.
-        asked: Samples to ask about.
-        query_policies: Which tokens a query keeps; every question is asked through each.
-        asked_after: After how many passes through its samples it is asked, whole or not; training
-            ends with the last of these, and the schedule is the one that the recipe plans.
+        asked: Samples to query.
+        query_policies: Which tokens a query keeps; every sample is queried under each policy.
+        asked_after: Numbers of passes, possibly fractional, after which the shadow is queried.
+            Training ends after the largest; the schedule is the recipe's.
         seed: Seed of adapter, order and queries.
     """
     asked_as = distinct(victim.policy, query_policies)
@@ -87,7 +86,7 @@ def train_shadow(
     }
     chosen = [population[row] for row in trained_on]
     of_a_pass = victim.recipe.steps_of_pass(len(chosen))
-    # a victim that has taken a step is held against a shadow that has
+    # compare a victim that has taken a step only with a shadow that has taken one
     due = {passes: max(passes > 0, round(passes * of_a_pass)) for passes in asked_after}
     replies: dict[tuple[QueryPolicy, float], Replies] = {}
 

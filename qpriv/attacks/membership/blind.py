@@ -1,8 +1,8 @@
-"""The blind baseline: members told from non-members without asking the model at all.
+"""The blind baseline: distinguish members from non-members without querying the model.
 
-Where it succeeds the two sets differ by themselves, and a membership attack may do no more than
-see that difference (Das et al. 2024, *Blind Baselines Beat Membership Inference Attacks for
-Foundation Models*).
+If it succeeds, the two sets differ by themselves, and a membership attack may only detect that
+difference (Das et al. 2024, *Blind Baselines Beat Membership Inference Attacks for Foundation
+Models*).
 """
 
 from collections.abc import Sequence

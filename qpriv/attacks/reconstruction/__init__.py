@@ -1,1 +1,1 @@
-"""Attacks that give back the picture whose activations crossed a cut."""
+"""Attacks that reconstruct the picture whose activations crossed a cut."""

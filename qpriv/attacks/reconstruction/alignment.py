@@ -1,7 +1,7 @@
-"""Making a substitute client's features look like the victim's: MK-MMD and a critic.
+"""Alignment of a substitute client's features with the victim's, by MK-MMD and a critic.
 
 Xu et al., *A Stealthy Wrongdoer*, CVPR 2024 (arXiv 2405.04115), equations 3 to 5. The victim's
-features and the attacker's are never paired: only their distributions meet.
+features and the attacker's are never paired: only their distributions are aligned.
 """
 
 import time
@@ -93,10 +93,10 @@ class Critic(nn.Module):
 
 
 class Aligner(nn.Module):
-    """Moves the tokens of the public client towards those of the victim; starts as identity.
+    """Moves the public client's tokens towards the victim's; starts as the identity.
 
-    The substitute client is the public base model with this on top: an attacker who does not
-    hold the victim's adapter holds the model it was put on.
+    The substitute client is the public base model followed by this aligner. The attacker lacks the
+    victim's adapter, but holds the base model.
     """
 
     def __init__(self, token_width: int, width: int = 128) -> None:
@@ -119,16 +119,16 @@ class Aligner(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """How the substitute is aligned.
+    """Training settings of the alignment.
 
     Args:
         steps: Steps of aligner and critic.
-        batch_size: Pictures of each side a step.
+        batch_size: Pictures per step, from each side.
         weight: Share ``a`` of MK-MMD in the loss, the rest is the critic's (0.8 as published).
-        learning_rate: Of the aligner.
-        critic_rate: Of the critic.
+        learning_rate: Learning rate of the aligner.
+        critic_rate: Learning rate of the critic.
         penalty: Weight of the gradient penalty.
-        task: Weight of the server's loss, where a simulator is taught by it.
+        task: Weight of the server's loss, for a simulator.
     """
 
     steps: int = 300
@@ -151,7 +151,7 @@ def align(
 ) -> Aligner:
     """Train the aligner on unpaired tokens.
 
-    Both sides are shown only the cells that a random pair of pictures shares, so that the critic
+    For each random pair of pictures, only the cells that both have are used, so that the critic
     judges tokens and not which patches a policy kept.
 
     Args:
@@ -187,7 +187,7 @@ def align(
             if task is not None:
                 loss = loss + settings.task * task(TokenGrid(tokens, known.present), rows)
             ours.zero_grad()
-            # no gradient may reach the weights of a server that only looks
+            # no gradient may reach the weights of a passive server
             torch.autograd.backward(loss, inputs=list(aligner.parameters()))
             ours.step()
     return aligner

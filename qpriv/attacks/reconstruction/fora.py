@@ -2,13 +2,12 @@
 
 Xu et al., *A Stealthy Wrongdoer: Feature-Oriented Reconstruction Attack against Split Learning*,
 CVPR 2024 (arXiv 2405.04115). The paper's server does not hold the client; it trains a substitute
-whose features look like the client's, and inverts that (``substitute``). The paper's substitute is
-a network from nothing; here it is the public base model, which every party of a LoRA fine-tune
-holds, with an aligner on top (`alignment`). ``supervised`` is the reference's own upper bound: the
-inverter is trained through the true client, so it bounds from above what a passive server can do
-with this decoder and these pictures. ``simulator`` is the substitute of SDAR, which learns from
-the server's own layers and labels as well (`simulator`). Each has a name of its own in results:
-``supervised_inversion``, ``fora`` and ``sdar``.
+with similar features and inverts the substitute (``substitute``). The paper's substitute starts
+from random weights. Here it is the public base model, which every party of a LoRA fine-tune holds,
+followed by an aligner (`alignment`). ``supervised`` is the reference's upper bound: its inverter
+trains through the true client, so no passive server can do better with this decoder and these
+pictures. ``simulator`` is the substitute of SDAR, which also learns from the server's layers and
+labels (`simulator`). Their names in results are ``fora``, ``supervised_inversion`` and ``sdar``.
 """
 
 import time
@@ -153,14 +152,14 @@ ATTACK_THROUGH: dict[Client, Attack] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How an inverter is trained.
+    """Training settings of an inverter.
 
     Args:
         steps: Optimiser steps.
-        batch_size: Pictures a step.
+        batch_size: Pictures per step.
         learning_rate: Peak learning rate of AdamW.
-        sensitive_weight: How much more an error counts inside a sensitive box of the attacker's
-            own pictures; it knows where they are.
+        sensitive_weight: Weight added to errors inside sensitive boxes of the attacker's own
+            pictures, whose boxes it knows; errors weigh 1 elsewhere.
         width: Width of the inverter's residual network.
         depth: Number of its transformer layers.
 
@@ -185,14 +184,16 @@ class Training:
 
 
 class FeatureInversion:
-    """An inverter of what crosses: fit it on the attacker's scenes, then invert what crossed.
+    """An inverter of activations: fit it on the attacker's scenes, then invert the victim's.
 
-    ``client`` says which attack it is. ``substitute`` is FORA as published, ``simulator`` is SDAR,
-    and ``supervised`` is their upper bound, supervised inversion. It must be fitted under the very pruning policy it attacks: one that does not know the policy
-    under-states the leak. Fitting again goes on from where it was (a warm start).
+    ``client`` selects the attack: ``substitute`` is FORA as published, ``simulator`` is SDAR, and
+    ``supervised`` is supervised inversion, their upper bound. Fit the inverter under the pruning
+    policy that it attacks; another policy would understate the leak. Fitting again continues the
+    training (a warm start).
 
     Args:
-        client: Through whom it is trained: ``substitute``, ``simulator`` or ``supervised``.
+        client: Client that produces training activations: ``substitute``, ``simulator`` or
+            ``supervised``.
         knows_positions: Whether the attacker knows which patches were kept.
         training: The inverter's training.
         alignment: The substitute's training.
@@ -221,7 +222,7 @@ class FeatureInversion:
 
     @property
     def threat_model(self) -> ThreatModel:
-        """Return what the attacker is granted."""
+        """Return the attacker's threat model."""
         through = {
             "supervised": "boxes, through the true client",
             "substitute": "boxes, through the public base model",
@@ -236,7 +237,7 @@ class FeatureInversion:
 
     @property
     def short(self) -> bool:
-        """Return whether the attacker had too little training for its figure to be a bound."""
+        """Return whether the attacker is under-trained, so that its scores are lower bounds."""
         return self.steps_done < STRONG_STEPS
 
     @full_precision()
@@ -253,16 +254,15 @@ class FeatureInversion:
         """Train the inverter on auxiliary scenes.
 
         Args:
-            seen: What crosses for them, through the client of this attack.
-            truth: The scenes.
-            private: What crossed from the victim, whose scenes are unknown: what a substitute is
-                aligned to.
-            task: The loss of the server's layers, which teaches a simulator.
-            deadline: `time.monotonic` at which training stops, whatever is left to do.
-            watch: Called after each step with the number of steps done, and of all.
+            seen: Activations of the auxiliary scenes, through the client of this attack.
+            truth: The auxiliary scenes.
+            private: The victim's activations, to which a substitute is aligned.
+            task: Loss of the server's layers, for a simulator.
+            deadline: `time.monotonic` at which training stops.
+            watch: Called after each step with the number of finished steps and the total.
 
         Raises:
-            ValueError: If a substitute has nothing to be aligned to, or a simulator no teacher.
+            ValueError: If a substitute has no ``private``, or a simulator no ``task``.
         """
         grid = seen.tokens(knows_positions=self.knows_positions)
         if (self.client == "simulator") != (task is not None):
@@ -327,12 +327,12 @@ class FeatureInversion:
         return grid
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the trained attacker, to be carried over to the next epoch."""
+        """Return the trained attacker, to continue at the next epoch."""
         weights = None if self.inverter is None else self.inverter.state_dict()
         return {"inverter": weights, "steps_done": self.steps_done}
 
     def load_state_dict(self, state: dict[str, Any], seen: Observation) -> None:
-        """Take over a trained attacker for activations of the same shape."""
+        """Restore a trained attacker for activations of the same shape."""
         self.steps_done = state["steps_done"]
         if state["inverter"] is not None:
             self.inverter = self._build(

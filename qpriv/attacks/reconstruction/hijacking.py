@@ -1,10 +1,10 @@
-"""A client whose server has turned against it: a training in which FSHA answers every batch.
+"""The training of a client whose server hijacks it: FSHA answers every batch.
 
-The client follows its recipe on its own data, but for the length of the training and, where that
-asks for it, a constant learning rate; with an adapter of its own beside the victim's, and
-what it gets back at the cut is the attacker's gradient. The server's layers go on learning the
-task from what crosses, so that the answers stay as good as the hijacked features let them: the
-figures of stealth are those of a careful attacker.
+The client trains an adapter of its own beside the victim's, with the victim's recipe and data
+(except the number of steps and, if set, a constant learning rate). At the cut it gets the
+attacker's gradient back. The server's layers continue to learn the task from what crosses, so
+answers stay as good as the hijacked features allow: the stealth metrics are those of a careful
+attacker.
 """
 
 import time
@@ -31,14 +31,14 @@ from .fsha import Fsha, PublicScenes
 
 
 class HijackingServer:
-    """Puts the attacker's gradient in place of the one that would leave the server.
+    """Replaces the server's gradient at the cut by the attacker's.
 
-    It reads the transcript alone, and scales its gradient to the length of the honest one, so
-    that neither clipping nor a look at sizes tells the client anything. Text tokens get none.
+    It reads only the transcript. It scales its gradient to the norm of the honest one, so that
+    neither clipping nor the norm reveals the attack. Text tokens get no gradient.
 
     Args:
         attack: The attacker.
-        public: Its own scenes.
+        public: The attacker's own scenes.
         num_patches: Number of patches ``N``.
         cut: The cut it returns gradients at.
         seed: Seed of the draws of scenes.

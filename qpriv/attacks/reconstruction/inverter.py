@@ -1,10 +1,10 @@
 """`Inverter`: from the image tokens that crossed a cut back to the picture.
 
-The convolutional decoders of FSHA and FORA need a full grid of features. Pruning leaves a ragged
-set, so this decoder puts what it got on the grid, fills the holes with a learned mask token (as a
-masked autoencoder does, He et al. 2022, section 3), and lets attention carry what the kept tokens
-know about the dropped patches. It starts from the closed-form linear read-out of each patch
-(ridge regression), which plain convolutional decoders take long to reach, and learns a residual.
+The convolutional decoders of FSHA and FORA need a full grid of features, but pruning leaves a
+ragged set. This decoder places the tokens on the grid, fills the holes with a learned mask token
+(like a masked autoencoder, He et al. 2022, section 3), and uses attention to transfer information
+from kept tokens to dropped patches. It starts from the closed-form linear read-out of each patch
+(ridge regression), which plain convolutional decoders reach slowly, and learns a residual.
 """
 
 import torch

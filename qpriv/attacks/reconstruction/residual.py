@@ -1,9 +1,9 @@
-"""Residual leak: what the tokens that crossed tell of the patches that did not.
+"""Residual leak: what the kept tokens reveal about dropped patches.
 
-A vision tower mixes its patches before any is pruned, so a kept token knows more than its own
-pixels. Dropping a patch therefore does not drop all that was in it. How much is left is what an
-inverter paints there, over what could be painted from the *pixels* of the kept patches alone:
-scenes are smooth, and a guess from the neighbourhood is no leak.
+A vision tower mixes its patches before pruning, so a kept token holds more than its own pixels,
+and dropping a patch does not remove all its content. The residual leak is the quality of an
+inverter's reconstruction there, minus that of a reconstruction from the *pixels* of the kept
+patches: scenes are smooth, and a guess from the neighbourhood is not a leak.
 """
 
 from collections.abc import Sequence

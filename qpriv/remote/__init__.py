@@ -1,4 +1,4 @@
-"""Training by parties that are processes of their own, on machines of their own."""
+"""Training by parties in separate processes, on separate machines."""
 
 from .client import RemoteClient
 from .federated_client import RemoteFederatedClient

@@ -1,4 +1,4 @@
-"""`RemoteClient`: a client's side of a run. It outlives the server's restarts, and its own."""
+"""`RemoteClient`: a client's side of a run, which survives restarts of either side."""
 
 import logging
 import time
@@ -11,7 +11,7 @@ from qpriv.transport import Connection, ConnectionLost, Message, TransportError
 logger = logging.getLogger(__name__)
 
 _SHORTEST, _LONGEST = 0.02, 2.0
-"""Seconds between two questions whether it is one's turn."""
+"""Seconds between two requests that ask whether it is this client's turn."""
 
 RoundEnd = Callable[[int, float | None], None]
 """Told the round, and the loss if this client has trained in it."""
@@ -21,9 +21,9 @@ class RemoteClient(ABC):
     """Takes part in a run until its last round is done.
 
     Args:
-        connect: Opens a line to the server.
-        terms: What it agrees on with the server.
-        patience: Seconds it waits for a server that is gone.
+        connect: Opens a connection to the server.
+        terms: The settings that must agree with the server's.
+        patience: Seconds that the client waits for a lost server.
         on_round: Called after every round.
     """
 
@@ -39,7 +39,7 @@ class RemoteClient(ABC):
         self._links: list[Connection] = []
 
     def run(self) -> None:
-        """Train with the others, from where this client stands, to the end.
+        """Train together with the other clients, from this client's state to the last round.
 
         Raises:
             ConnectionLost: If the server stays away for longer than the patience.

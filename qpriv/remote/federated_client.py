@@ -14,17 +14,17 @@ _ADAPTER = "adapter/"
 
 
 class RemoteFederatedClient(RemoteClient):
-    """Brings a `LocalClient` the server's adapter, and the server what it made of it.
+    """Gives the server's adapter to a `LocalClient`, and sends the trained adapter back.
 
     Args:
-        connect: Opens a line to the server.
-        terms: What it agrees on with the server.
-        number: Its own number.
+        connect: Opens a connection to the server.
+        terms: The settings that must agree with the server's.
+        number: The client's number.
         run: Model, policy, encoders and recipe.
-        paradigm: How it trains.
-        work: Its data by round; the same each time it is asked.
-        patience: Seconds it waits for a server that is gone.
-        on_round: Called after every round it has trained in.
+        paradigm: The federated paradigm, with the settings of local training.
+        work: Returns the client's data of a round, the same at every call.
+        patience: Seconds that the client waits for a lost server.
+        on_round: Called after every round in which the client trained.
     """
 
     def __init__(

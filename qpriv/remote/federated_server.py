@@ -1,4 +1,4 @@
-"""`RemoteFederatedServer`: hands out the adapter, collects what clients made of it, averages."""
+"""`RemoteFederatedServer`: send the adapter, collect the clients' adapters, average them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,13 +16,13 @@ _ADAPTER = "adapter/"
 
 
 class RemoteFederatedServer(RemoteServer):
-    """The server's side of federated learning. It holds an adapter and no model.
+    """The server's side of federated learning, which holds an adapter but no model.
 
-    What clients have sent of an open round is lost with the server; they train it again, from
-    the same adapter and with the same random numbers, and so to the same weights.
+    If the server dies, the adapters received in the open round are lost. Clients train the round
+    again, from the same adapter and with the same random numbers, and so to the same weights.
 
     Args:
-        start: The adapter that everybody starts from.
+        start: The adapter that all clients start from.
         paradigm: Who takes part in a round, and how adapters are averaged.
         terms: What a client must agree on.
         rounds: Number of rounds.

@@ -1,4 +1,4 @@
-"""What parties must have in common before the first tensor crosses."""
+"""The settings that parties must share, compared before the first tensor crosses."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -12,7 +12,7 @@ _OWN = {"batch_size", "micro_batch_size", "epochs"}
 
 
 def terms_of(model: str, paradigm: Paradigm, recipe: LoraRecipe, seed: int) -> dict[str, str]:
-    """Return what all parties of a run must agree on, in words.
+    """Return the settings that all parties of a run must share, as text.
 
     Args:
         model: Digest of the frozen weights.
@@ -32,10 +32,10 @@ def terms_of(model: str, paradigm: Paradigm, recipe: LoraRecipe, seed: int) -> d
 
 
 def check_terms(own: Mapping[str, str], given: Mapping[str, str]) -> None:
-    """Check what a client says against what the server holds.
+    """Check a client's terms against the server's.
 
     Raises:
-        TransportError: If they differ; names the first term that does, and both values.
+        TransportError: If they differ; the message names the first different term and both values.
     """
     for name in sorted(own.keys() | given.keys()):
         if own.get(name) != given.get(name):

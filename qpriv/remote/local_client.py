@@ -1,4 +1,4 @@
-"""`LocalClient`: what a federated client makes of an adapter, whoever brings it."""
+"""`LocalClient`: a federated client's local training, over any transport."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from qpriv.paradigms.weights import load_weights, named_weights
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What a client trains on in a round.
+    """A client's data of one round.
 
     Args:
-        first: Number of its first local step in the run.
-        batches: The client's own rows of every step's batch; None where it has none.
+        first: Number of the round's first local step in the run.
+        batches: The client's rows of every step's batch; None if it has no rows.
     """
 
     first: int
@@ -28,7 +28,7 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class LocalClient:
-    """Trains the adapter it is given on its own data. Between rounds it keeps nothing.
+    """Trains a given adapter on the client's own data; keeps no state between rounds.
 
     Args:
         number: Its own number.
@@ -45,7 +45,7 @@ class LocalClient:
     def train(
         self, adapter: Mapping[str, Tensor], number: int, steps: int
     ) -> tuple[dict[str, Tensor], StepReport | None]:
-        """Return the adapter of a round, and what it saw; None if none of the rows was its own.
+        """Return the trained adapter and its report; the report is None if it had no rows.
 
         Args:
             adapter: The server's adapter, as `named_weights` returns it.

@@ -1,4 +1,4 @@
-"""`RemoteServer`: the server's side of a run. It knows who may speak, and what all have agreed on."""
+"""`RemoteServer`: the server's side of a run, which checks identities and terms of clients."""
 
 import re
 import threading
@@ -13,10 +13,10 @@ _CLIENT = re.compile(r"client(\d{1,6})")
 
 
 class RemoteServer(ABC):
-    """Answers clients one message at a time, and only those that have said hello.
+    """Answers clients one message at a time, after a successful handshake.
 
     Args:
-        terms: What a client must agree on.
+        terms: The settings that must agree with a client's.
         clients: Number of clients.
         rounds: Number of rounds of the run.
         steps: Optimiser steps that every schedule spans.
@@ -26,13 +26,13 @@ class RemoteServer(ABC):
         self.terms, self.clients, self.rounds, self.steps = terms, clients, rounds, steps
         self.round = 0
         self.finished = threading.Event()
-        """Set when every client has said that it is done."""
+        """Set when every client has reported that it is done."""
         self._lock = threading.Lock()
         self._greeted: set[int] = set()
         self._left: set[int] = set()
 
     def answer(self, peer: str, message: Message) -> Message:
-        """Return the answer to a message of a peer whose name is proven.
+        """Return the answer to a message of an authenticated peer.
 
         Raises:
             TransportError: If the peer is not of this run, has not said hello, or is out of turn.
@@ -55,7 +55,7 @@ class RemoteServer(ABC):
 
     @abstractmethod
     def welcome(self, client: int) -> int:
-        """Let a client in, again perhaps, and return how many rounds it has finished."""
+        """Admit a new or returning client, and return its number of finished rounds."""
 
     @abstractmethod
     def serve(self, client: int, message: Message) -> Message:

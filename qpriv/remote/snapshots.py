@@ -1,4 +1,4 @@
-"""`Snapshots`: where a party stood after each round, so that a kill costs no finished one."""
+"""`Snapshots`: a party's state after each round, so that a kill loses no finished round."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,15 +11,15 @@ from qpriv.io import atomic_open, lock_dir
 
 _RUN = "run"
 _KEPT = 2
-"""A client may be one round ahead of what its server had time to note, and then steps back."""
+"""States to keep: a client may be one round ahead of its server and must then step back."""
 
 
 class Snapshots:
-    """Numbered states in a folder: each is whole or absent, and the last two are kept.
+    """Numbered states in a folder, written atomically; the last two are kept.
 
     Args:
-        folder: Where they lie; made if it is not there.
-        run: What the run is, in words; states of another run are not read. None reads any.
+        folder: Folder of the states; created if missing.
+        run: Description of the run; states of another run are refused. None accepts any.
     """
 
     def __init__(self, folder: Path, run: Mapping[str, str] | None = None) -> None:
@@ -27,11 +27,11 @@ class Snapshots:
         folder.mkdir(parents=True, exist_ok=True)
 
     def numbers(self) -> list[int]:
-        """Return the numbers that are there, ascending."""
+        """Return the numbers of the stored states, ascending."""
         return sorted(int(path.stem) for path in self.folder.glob("*.pt") if path.stem.isdigit())
 
     def write(self, number: int, state: Mapping[str, Any]) -> None:
-        """Write a state and force it to the disk; older ones go.
+        """Write a state, sync it to disk, and remove older states.
 
         The folder is this process's own from the first state on; anybody may read.
 

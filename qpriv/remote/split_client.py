@@ -60,7 +60,7 @@ class RemoteSplitClient(RemoteClient):
             self.wait(connection, number)
             loss = self._turn(client, number)
             client.scheduler.step()
-            # written before it is promised: whoever dies now, both can go back to one place
+            # write the state before the commit, so that both can return to it after a crash
             self.snapshots.write(number + 1, client.state())
             connection(Message("commit", round=number))
             self.on_round(number, loss)

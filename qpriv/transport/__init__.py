@@ -1,4 +1,4 @@
-"""How messages travel: in one process, over a process group, or over gRPC with mutual TLS."""
+"""Transport of messages: in one process, over a process group, or over gRPC with mutual TLS."""
 
 from .connection import Connection, Endpoint, InprocConnection, respond
 from .errors import ConnectionLost, TransportError

@@ -1,4 +1,4 @@
-"""`Connection`: a client's line to the server. What carries the bytes is one class each."""
+"""`Connection`: a client's connection to the server, with one subclass per transport."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Endpoint(Protocol):
-    """The server's end: answers one message at a time, of a peer whose name is proven."""
+    """The server's end, which answers one message of an authenticated peer at a time."""
 
     def answer(self, peer: str, message: Message) -> Message:
         """Return the answer.
@@ -115,8 +115,8 @@ class InprocConnection(Connection):
 def respond(endpoint: Endpoint, peer: str, frame: bytes, limit: int = MAX_MESSAGE) -> bytes:
     """Return an endpoint's answer to a frame.
 
-    Whatever is wrong with the frame becomes a refusal that says why: a server must outlive its
-    clients' mistakes.
+    An invalid frame gives a refusal with the reason, because a server must survive its clients'
+    mistakes.
     """
     try:
         return encode(endpoint.answer(peer, decode(frame, limit)))

@@ -1,4 +1,4 @@
-"""What can go wrong between parties."""
+"""Errors of the communication between parties."""
 
 from qpriv.errors import QprivError
 
@@ -8,4 +8,4 @@ class TransportError(QprivError):
 
 
 class ConnectionLost(TransportError):
-    """The other party is gone; what it had promised is not known. Ask again later."""
+    """The connection is lost, and the outcome of the last message is unknown. Try again later."""

@@ -1,4 +1,4 @@
-"""Who a party is: its certificate, and the authority that all parties trust."""
+"""`Identity`: a party's certificate, and the authority that all parties trust."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ def client_peer(client: int) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a party shows, and what it checks the others against.
+    """A party's certificate and key, and the authority that it trusts.
 
     Args:
         authority: Certificate of the authority, PEM.

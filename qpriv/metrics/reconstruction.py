@@ -10,6 +10,9 @@ from torchmetrics.functional.image import structural_similarity_index_measure
 PERFECT_DB = 100.0
 """PSNR reported for an exact copy (mean squared error below 1e-10), instead of infinity."""
 
+_EDGE = 5
+"""Pixels at each edge of a picture over which the window of SSIM, 11 pixels wide, reaches."""
+
 
 def psnr(restored: Tensor, truth: Tensor, region: Tensor | None = None) -> Tensor:
     """Return the peak signal-to-noise ratio of each image, data range 1.
@@ -35,13 +38,19 @@ def psnr(restored: Tensor, truth: Tensor, region: Tensor | None = None) -> Tenso
 def ssim(restored: Tensor, truth: Tensor, region: Tensor | None = None) -> Tensor:
     """Return the structural similarity of each image (Wang 2004), data range 1.
 
-    The similarity map is averaged over the region's pixels, so its 11-pixel window looks a
-    little beyond a small region. Arguments and shapes as in `psnr`.
+    The similarity map is averaged over the region's pixels, so its window of 11 pixels looks a
+    little beyond a small region. As in the source and in scikit-image, pixels whose window
+    would reach over the edge of the picture do not count. Arguments and shapes as in `psnr`.
+
+    Returns:
+        Similarities ``[B]``, at most 1; NaN where no pixel of the region has a whole window.
     """
     _, similarity = structural_similarity_index_measure(
         restored.clamp(0, 1), truth, data_range=1.0, reduction="none", return_full_image=True
     )
-    return _region_mean(similarity.mean(dim=1), region)
+    inside = (..., slice(_EDGE, -_EDGE), slice(_EDGE, -_EDGE))
+    cropped = None if region is None else region[inside]
+    return _region_mean(similarity.mean(dim=1)[inside], cropped)
 
 
 def _region_mean(values: Tensor, region: Tensor | None) -> Tensor:

@@ -1,6 +1,7 @@
 import math
 
 import torch
+from skimage.metrics import structural_similarity
 
 from qpriv.metrics.reconstruction import PERFECT_DB, Regions, patch_pixels, psnr, ssim
 
@@ -56,3 +57,22 @@ def test_patch_mask_covers_the_patch_and_nothing_else() -> None:
     named = Regions(sensitive=pixels, kept=pixels).named
     assert torch.equal(named["_dropped"], ~expected)
     assert named[""] is None
+
+
+def test_ssim_is_that_of_scikit_image_whole_and_in_a_region() -> None:
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.rand(2, 3, 24, 32, generator=generator)
+    restored = (truth + 0.3 * torch.randn(truth.shape, generator=generator)).clamp(0, 1)
+    region = torch.zeros(2, 24, 32, dtype=torch.bool)
+    region[0, :9, 3:20], region[1, :5] = True, True  # the second lies all in the cropped edge
+    whole, part = ssim(restored, truth), ssim(restored, truth, region)
+    for row in range(2):
+        value, similarity = structural_similarity(
+            truth[row].numpy(), restored[row].numpy(), channel_axis=0, data_range=1.0,
+            gaussian_weights=True, sigma=1.5, use_sample_covariance=False, full=True,
+        )  # fmt: skip
+        assert math.isclose(whole[row].item(), value, abs_tol=1e-4)
+        if row == 0:
+            inner = similarity.mean(axis=0)[5:9, 5:20]
+            assert math.isclose(part[row].item(), inner.mean(), abs_tol=1e-4)
+    assert part[1].isnan()

@@ -1,10 +1,10 @@
 """``qpriv client``: data, training and evaluation of one client."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
 from tqdm import tqdm
 
 from datamodules.base import VQADataModule
@@ -14,7 +14,7 @@ from qpriv.datasets.sample import VQASample
 from qpriv.datasets.sampler import EpochSampler, ResumableLoader
 from qpriv.errors import ConfigError
 from qpriv.metrics.answers import score_sample
-from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.means import IMAGE_GROUP, RATE, mean_result
 from qpriv.models.batch import VQABatch
 from qpriv.paradigms import Federated, Run
 from qpriv.paradigms.adapter import export_adapters
@@ -219,15 +219,8 @@ class _Party:
         groups = [f"{sample.dataset}/{sample.group_id}" for sample in samples]
         if not samples:
             return Result(name="accuracy", value=None, n=0, status="not applicable")
-        interval = mean_interval(np.asarray(scores), groups)
-        mean = float(np.mean(scores))
-        return Result(
-            name="accuracy",
-            value=mean,
-            n=len(set(groups)),
-            ci=interval,
-            dataset=samples[0].dataset,
-        )
+        found = mean_result("accuracy", scores, {IMAGE_GROUP: groups}, bounds=RATE)
+        return replace(found, dataset=samples[0].dataset)
 
     def _bytes(self) -> list[Result]:
         sums = {way: 0 for way in (Direction.UP, Direction.DOWN)}

@@ -10,7 +10,7 @@ import numpy as np
 from qpriv.datasets.normalisation import says_nothing
 from qpriv.datasets.sample import AnswerRule, AnswerType
 from qpriv.metrics.answers import ACCURACY, EMPTY, score_sample
-from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.means import IMAGE_GROUP, RATE, mean_result
 from qpriv.models.llava.prepared import PreparedInputs
 from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.pruning.decision import KEPT_TOKENS, KEPT_TOKENS_MEAN
@@ -173,11 +173,7 @@ def _mean(
     if not rows:
         return Result(name=name, value=None, n=0, unit=unit, status="not applicable")
     numbers = np.asarray(values, dtype=np.float64)
-    return Result(
-        name=name,
-        value=float(numbers.mean()),
-        n=len(set(groups)),
-        unit=unit,
-        ci=mean_interval(numbers, groups),
-        dataset=dataset,
+    found = mean_result(
+        name, numbers, {IMAGE_GROUP: groups}, unit=unit, bounds=None if unit else RATE
     )
+    return replace(found, dataset=dataset)

@@ -22,6 +22,8 @@ class Result(Measured):
         value: The figure; None where it failed or does not apply (see ``status``).
         unit: ``dB``, ``tokens``, ``bytes``, or empty for shares in [0, 1].
         ci: Lower and upper end of the 95 % interval, or None where there is none.
+        clustered_by: What the interval draws as a whole, from the outside in: ``image group``,
+            ``person and image group``; empty where each row is drawn by itself or not recorded.
         status: ``ok``, or why ``value`` is None.
         note: One sentence for the reader, such as ``short attacker``.
         prompt: Template of the question the model was asked, where the figure depends on it.
@@ -30,6 +32,7 @@ class Result(Measured):
     value: float | None
     unit: str = ""
     ci: tuple[float, float] | None = None
+    clustered_by: str = ""
     status: Status = "ok"
     note: str = ""
     prompt: str = ""

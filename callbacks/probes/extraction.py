@@ -16,7 +16,7 @@ from qpriv.attacks.extraction.candidate_ranking import rank_candidates
 from qpriv.attacks.extraction.contexts import ERASED, CanarySet
 from qpriv.errors import DataError
 from qpriv.metrics.functional import anls
-from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.means import RATE, mean_result
 from qpriv.metrics.memorisation import Flags, memorised, size
 from qpriv.result import Result, Scalar
 
@@ -152,13 +152,9 @@ class ExtractionProbe(Probe):
     def _mean(
         self, canaries: CanarySet, name: str, values: Sequence[float], unit: str = ""
     ) -> Result:
-        documents = _documents(canaries)
-        return Result(
-            name=f"extraction/{name}",
-            value=float(np.mean(values)),
-            n=len(set(documents)),
-            unit=unit,
-            ci=mean_interval(values, documents),
+        units = {"document": _documents(canaries)}
+        return mean_result(
+            f"extraction/{name}", values, units, unit=unit, bounds=None if unit else RATE
         )
 
 

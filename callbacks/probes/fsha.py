@@ -29,7 +29,7 @@ from qpriv.attacks.reconstruction.scoring import (
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
-from qpriv.metrics.intervals import rate_interval
+from qpriv.metrics.means import IMAGE_GROUP, RATE, mean_result
 from qpriv.result import Result
 
 PICTURES = 8
@@ -262,8 +262,7 @@ class FshaProbe(Probe):
 
 def _share(name: str, right: NDArray[np.float64], samples: Sequence[VQASample]) -> Result:
     groups = [sample.group_id for sample in samples]
-    interval = rate_interval(right, groups)
-    return Result(name=name, value=float(right.mean()), n=len(set(groups)), ci=interval)
+    return mean_result(name, right, {IMAGE_GROUP: groups}, bounds=RATE)
 
 
 def _score(guard: SplitGuard) -> Result:

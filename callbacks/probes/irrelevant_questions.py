@@ -27,7 +27,7 @@ from qpriv.attacks.query import QueryAccess
 from qpriv.attacks.victim import AttackData, Victim
 from qpriv.datasets.sample import VQASample
 from qpriv.errors import ConfigError
-from qpriv.metrics.intervals import mean_interval, rate_interval
+from qpriv.metrics.means import IMAGE_GROUP, RATE, mean_result
 from qpriv.metrics.sensitivity import (
     AREA_VISIBLE,
     FACES_TOUCHED,
@@ -187,10 +187,6 @@ def _surviving(
 
 
 def _mean(kind: Kind, own: Quantity, shares: Tensor, groups: Sequence[str]) -> Result:
-    name = f"{kind}_{own.name}"
-    known = shares[~shares.isnan()].double()
-    if not len(known):
-        return Result(name=name, value=None, n=0, status="not applicable")
-    interval_of = rate_interval if own is FACES_TOUCHED else mean_interval
-    interval = interval_of(shares.double().numpy(), groups)
-    return Result(name=name, value=float(known.mean()), n=len(known), ci=interval)
+    return mean_result(
+        f"{kind}_{own.name}", shares.double().numpy(), {IMAGE_GROUP: groups}, bounds=RATE
+    )

@@ -11,7 +11,7 @@ from callbacks.probes.media import picture_grid
 from callbacks.probes.probe import Probe, Visit
 from qpriv.attacks.observation import batches, box_coverage
 from qpriv.datasets.sample import VQASample
-from qpriv.metrics.intervals import mean_interval, rate_interval
+from qpriv.metrics.means import IMAGE_GROUP, RATE, mean_result
 from qpriv.metrics.reconstruction import patch_pixels
 from qpriv.metrics.sensitivity import (
     AREA_VISIBLE,
@@ -181,14 +181,9 @@ def _figures(tally: _Tally, samples: Sequence[VQASample]) -> list[Result]:
 
 
 def _mean(own: Quantity, values: Tensor, groups: Sequence[str]) -> Result:
-    known = values[~values.isnan()].double()
-    if not len(known):
-        return _plain(own, float("nan"), groups)
-    owners = {g for g, nan in zip(groups, values.isnan().tolist(), strict=True) if not nan}
-    interval_of = rate_interval if own is FACES_TOUCHED else mean_interval
-    interval = interval_of(values.double().numpy(), groups)
-    return Result(
-        name=own.name, value=float(known.mean()), n=len(owners), unit=own.unit, ci=interval
+    bounds = None if own.unit or own is SER else RATE
+    return mean_result(
+        own.name, values.double().numpy(), {IMAGE_GROUP: groups}, unit=own.unit, bounds=bounds
     )
 
 

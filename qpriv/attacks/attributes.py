@@ -18,7 +18,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from qpriv.datasets.sample import VQASample
 from qpriv.declaration import Attack, Row
-from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.means import CHANGE, IMAGE_GROUP, mean_result
 from qpriv.quantity import Quantity
 from qpriv.result import Result
 from qpriv.split.transcript import Transcript
@@ -186,9 +186,6 @@ def _gain(
 ) -> Result:
     classes = np.asarray(truth)
     difference = (told.likeliest == classes) * 1.0 - (baseline.likeliest == classes) * 1.0
-    return Result(
-        name=f"{target}_gain_over_question",
-        value=float(difference.mean()),
-        n=len(set(groups)),
-        ci=mean_interval(difference, groups),
+    return mean_result(
+        f"{target}_gain_over_question", difference, {IMAGE_GROUP: groups}, bounds=CHANGE
     )

@@ -7,7 +7,7 @@ selecting the classifier nor in the intervals.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from warnings import catch_warnings, simplefilter
 
@@ -25,7 +25,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from qpriv.declaration import aside
-from qpriv.metrics.intervals import Weights, bootstrap_interval, weighted_mean
+from qpriv.metrics.intervals import Weights, bootstrap_interval, why_no_interval
+from qpriv.metrics.means import CHANGE, IMAGE_GROUP, RATE, mean_result
 from qpriv.quantity import Quantity
 from qpriv.result import Result, Scalar
 
@@ -187,22 +188,28 @@ def prediction_report(
         "classifier": told.classifier,
         "known": len(known),
     }
-    figures: dict[str, Callable[[Weights], float]] = {
-        "accuracy": partial(weighted_mean, right),
-        "majority": partial(weighted_mean, usual),
-        "gain": partial(weighted_mean, right - usual),
-        "balanced_accuracy": balanced,
-    }
-    return [
+    units = {IMAGE_GROUP: groups}
+    ends = bootstrap_interval(groups, balanced, bounds=(0.0, 1.0), trials=_rarest(classes, groups))
+    results = [
+        mean_result(f"{name}_accuracy", right, units, bounds=RATE),
+        mean_result(f"{name}_majority", usual, units, bounds=RATE),
+        mean_result(f"{name}_gain", right - usual, units, bounds=CHANGE),
         Result(
-            name=f"{name}_{suffix}",
-            value=statistic(np.ones(len(classes), dtype=np.int64)),
+            name=f"{name}_balanced_accuracy",
+            value=balanced(np.ones(len(classes), dtype=np.int64)),
             n=len(set(groups)),
-            ci=bootstrap_interval(groups, statistic),
-            attack=settings,
-        )
-        for suffix, statistic in figures.items()
+            ci=ends,
+            clustered_by=IMAGE_GROUP if ends else "",
+            note=why_no_interval(ends, groups),
+        ),
     ]
+    return [replace(result, attack=settings) for result in results]
+
+
+def _rarest(classes: NDArray[np.str_], groups: Sequence[str]) -> int:
+    """Return how many units the class has of which there are fewest."""
+    owners = np.asarray(groups)
+    return min(len(set(owners[classes == name])) for name in np.unique(classes))
 
 
 def nothing_to_tell(name: str, why: str) -> Result:

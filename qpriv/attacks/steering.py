@@ -16,7 +16,7 @@ from torch import Tensor
 
 from qpriv.datasets.sample import VQASample
 from qpriv.declaration import Attack, Row
-from qpriv.metrics.intervals import mean_interval, rate_interval
+from qpriv.metrics.means import CHANGE, IMAGE_GROUP, RATE, mean_result
 from qpriv.metrics.sensitivity import (
     AREA_VISIBLE,
     FACES_TOUCHED,
@@ -219,9 +219,11 @@ def steering_report(
     groups = [sample.group_id for sample in samples]
     owners = [group for group, (_, boxes) in zip(groups, truth, strict=True) for _ in boxes]
     report = [
-        _of_boxes(f"{asked}_{own.name}", found, owners)
-        if own is FACES_TOUCHED
-        else _mean(replace(own, name=f"{asked}_{own.name}"), found, groups)
+        _mean(
+            replace(own, name=f"{asked}_{own.name}"),
+            found,
+            owners if own is FACES_TOUCHED else groups,
+        )
         for asked, figures in values.items()
         for own, found in figures.items()
     ]
@@ -243,18 +245,8 @@ def _measured(crossed: Crossed, truth: Sequence[tuple[Tensor, Tensor]]) -> dict[
     }
 
 
-def _of_boxes(name: str, touched: Tensor, groups: Sequence[str]) -> Result:
-    """Return a share of boxes, whose interval has some width where all are alike."""
-    found = _mean(replace(FACES_TOUCHED, name=name), touched, groups)
-    return replace(found, ci=rate_interval(touched.double().numpy(), groups) if found.n else None)
-
-
 def _mean(own: Quantity, values: Tensor, groups: Sequence[str]) -> Result:
-    values = values.double()
-    known = values[~values.isnan()]
-    if not len(known):
-        return Result(name=own.name, value=None, n=0, unit=own.unit, status="not applicable")
-    owners = {group for group, nan in zip(groups, values.isnan().tolist(), strict=True) if not nan}
-    interval = mean_interval(values.numpy(), groups)
-    value = float(known.mean())
-    return Result(name=own.name, value=value, n=len(owners), unit=own.unit, ci=interval)
+    bounds = None if own.unit else CHANGE if own is GAIN else RATE
+    return mean_result(
+        own.name, values.double().numpy(), {IMAGE_GROUP: groups}, unit=own.unit, bounds=bounds
+    )

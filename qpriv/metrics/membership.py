@@ -10,7 +10,8 @@ from qpriv.declaration import aside
 from qpriv.quantity import Quantity
 from qpriv.result import Result
 
-from .intervals import Weights, bootstrap_interval
+from .intervals import Weights, bootstrap_interval, why_no_interval
+from .means import IMAGE_GROUP
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -101,29 +102,56 @@ def attack_report(
     owners = list(groups) if groups is not None else list(range(len(values)))
     n = len(set(owners))
 
-    def figure(name: str, statistic: Callable[[Weights], float]) -> Result:
+    sides = [
+        len({o for o, own in zip(owners, side, strict=True) if own}) for side in (member, ~member)
+    ]
+    fewer = min(sides)
+
+    def figure(
+        name: str, statistic: Callable[[Weights], float], *, least: float = 0.0, trials: int
+    ) -> Result:
         ones = np.ones(len(values), dtype=np.int64)
-        ci = bootstrap_interval(owners, statistic, resamples=resamples, seed=seed)
-        return Result(name=name, value=statistic(ones), n=n, ci=ci)
+        ci = bootstrap_interval(
+            owners, statistic, bounds=(least, 1.0), trials=trials, resamples=resamples, seed=seed
+        )
+        return Result(
+            name=name,
+            value=statistic(ones),
+            n=n,
+            ci=ci,
+            clustered_by=IMAGE_GROUP if ci and groups is not None else "",
+            note=why_no_interval(ci, owners),
+        )
 
     def rate(name: str, fpr: float) -> Result:
         outsiders, needed = int((~member).sum()), math.ceil(10 / fpr)
         if outsiders < needed:
             note = f"needs {needed} non-members, has {outsiders}"
             return Result(name=name, value=None, n=n, status="not applicable", note=note)
-        return figure(name, lambda w: true_positive_rate(values, member, fpr, w))
+        return figure(name, lambda w: true_positive_rate(values, member, fpr, w), trials=sides[0])
 
     report = [
-        figure("auc", lambda w: area_under_curve(values, member, w)),
+        figure("auc", lambda w: area_under_curve(values, member, w), trials=fewer),
         rate("tpr_at_1_fpr", 0.01),
         rate("tpr_at_0.1_fpr", 0.001),
-        figure("balanced_accuracy_best", lambda w: best_balanced_accuracy(values, member, w)),
+        figure(
+            "balanced_accuracy_best",
+            lambda w: best_balanced_accuracy(values, member, w),
+            trials=fewer,
+        ),
     ]
     if threshold is not None:
         called = values >= threshold
         report += [
-            figure("balanced_accuracy", lambda w: balanced_accuracy(called, member, w)),
-            figure("advantage", lambda w: 2 * balanced_accuracy(called, member, w) - 1),
+            figure(
+                "balanced_accuracy", lambda w: balanced_accuracy(called, member, w), trials=fewer
+            ),
+            figure(
+                "advantage",
+                lambda w: 2 * balanced_accuracy(called, member, w) - 1,
+                least=-1.0,
+                trials=fewer,
+            ),
         ]
     return report
 

@@ -23,7 +23,8 @@ class Size:
 
     Args:
         count: Number of canaries in it.
-        interval: 95 % interval by bootstrap over documents; None for a single document.
+        interval: 95 % interval by bootstrap over documents; None for a single document,
+            and where a change is the same in every resample.
     """
 
     count: int
@@ -51,7 +52,9 @@ def size(flags: Flags, documents: Sequence[Hashable], seed: int = 0) -> Size:
     2
     """
     values = flags.astype(np.float64)
-    interval = bootstrap_interval(documents, lambda weights: float(weights @ values), seed=seed)
+    interval = bootstrap_interval(
+        documents, lambda weights: float(weights @ values), bounds=(0.0, len(values)), seed=seed
+    )
     return Size(int(flags.sum()), interval)
 
 

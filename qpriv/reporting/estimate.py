@@ -25,6 +25,8 @@ class Estimate:
         n: Number of independent units in each seed's figures (the smallest of them).
         seeds: The seeds it rests on.
         rule: How the interval came about.
+        clustered_by: What the figures' own intervals draw as a whole; empty where they differ or
+            do not say.
     """
 
     value: float
@@ -33,6 +35,7 @@ class Estimate:
     n: int
     seeds: tuple[Seed, ...]
     rule: Rule
+    clustered_by: str = ""
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -73,8 +76,10 @@ def combine(terms: Mapping[Seed, Sequence[Term]], offset: float = 0.0) -> Estima
     ends = _student(values, mean) if len(values) > 1 else _mover(mean, single)
     rule: Rule = "none" if ends is None else "over seeds" if len(values) > 1 else "within one seed"
     low, high = ends or (None, None)
-    n = min((result.n for each in terms.values() for _, result in each), default=0)
-    return Estimate(mean, low, high, n, tuple(terms), rule)
+    used = [result for each in terms.values() for _, result in each]
+    n = min((result.n for result in used), default=0)
+    named = {result.clustered_by for result in used}
+    return Estimate(mean, low, high, n, tuple(terms), rule, named.pop() if len(named) == 1 else "")
 
 
 def mean_of(series: Mapping[Seed, Result]) -> Estimate | None:

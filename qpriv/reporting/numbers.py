@@ -34,7 +34,7 @@ def interval(ends: tuple[float, float] | None, unit: str = "") -> str:
 
 
 def basis(estimate: Estimate) -> str:
-    """Say what an estimate rests on.
+    """Say what an estimate rests on, and what its interval draws as a whole.
 
     >>> basis(Estimate(0.8, None, None, n=300, seeds=(0, 1, 2), rule="none"))
     'n = 300, 3 seeds'
@@ -42,7 +42,8 @@ def basis(estimate: Estimate) -> str:
     count = len(estimate.seeds)
     seeds = f"{count} seeds" if count > 1 else f"seed {estimate.seeds[0]}" if count else ""
     seeds = "seed not recorded" if estimate.seeds == (None,) else seeds
-    return f"n = {estimate.n:,}, {seeds}" if seeds else f"n = {estimate.n:,}"
+    drawn = f" by {estimate.clustered_by}" if estimate.clustered_by else ""
+    return ", ".join(filter(None, (f"n = {estimate.n:,}{drawn}", seeds)))
 
 
 def with_interval(estimate: Estimate | None, unit: str = "") -> str:

@@ -1,7 +1,7 @@
 """Memorisation and simplicity of every canary, from K trainings on halves of the canaries."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -10,7 +10,7 @@ import numpy as np
 from qpriv.errors import ConfigError, DataError
 from qpriv.histogram import Histogram
 from qpriv.io import write_atomic
-from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.means import mean_result
 from qpriv.metrics.memorisation import Flags, Scores, scores, size
 from qpriv.models.documents.base import DocumentModel
 from qpriv.quantity import Quantity
@@ -187,11 +187,8 @@ def score_results(found: HalvesScores, false_discoveries: float = 0.05) -> list[
         }
         for name, values in (("memorisation", each.memorisation), ("simplicity", each.simplicity)):
             results.append(
-                Result(
-                    name=f"extraction/{name}",
-                    value=float(values.mean()),
-                    n=n,
-                    ci=mean_interval(values, documents),
+                replace(
+                    mean_result(f"extraction/{name}", values, {"document": documents}),
                     seed=found.seed,
                     dataset="FakeDocuments",
                     attack=setting,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qpriv.errors import ConfigError
-from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.intervals import mean_interval, rate_interval
 from qpriv.metrics.membership import attack_report
 from qpriv.metrics.memorisation import Flags, memorised, size, size_change
 from qpriv.quantity import Quantity
@@ -204,7 +204,7 @@ def check_baselines(run: DocumentRun, canaries: CanarySet, baselines: Sequence[O
 def _utility(outcome: Outcome, defence: str | None = None) -> list[Result]:
     n = len(set(outcome.documents))
     label = defence or outcome.defence
-    ci = mean_interval(outcome.anls, outcome.documents)
+    ci = rate_interval(outcome.anls, outcome.documents)
     results = [
         _figure(outcome, label, "anls", float(np.mean(outcome.anls)), n, ci),
         _figure(outcome, label, "extraction/false_abstention", outcome.abstained, n),

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
-
-import numpy as np
 
 from qpriv.datasets.sample import VQASample
 from qpriv.declaration import Attack, Row, aside
-from qpriv.metrics.intervals import mean_interval, wilson_interval
+from qpriv.metrics.intervals import Interval, wilson_interval
+from qpriv.metrics.means import IMAGE_GROUP, mean_result
 from qpriv.models.llava.vision_language import VisionLanguageModel
 from qpriv.quantity import Quantity
 from qpriv.result import Result
@@ -214,20 +213,17 @@ def share(name: str, hits: Sequence[bool], prior: float | None = None) -> Result
     )
 
 
-def mean(name: str, values: Sequence[float], unit: str = "", prior: float | None = None) -> Result:
+def mean(
+    name: str,
+    values: Sequence[float],
+    unit: str = "",
+    prior: float | None = None,
+    bounds: Interval | None = None,
+) -> Result:
     """Return a mean over samples, one an image, with its interval; NaN stands for none.
 
     >>> mean("span_rank", [1.0, float("nan"), 3.0]).n
     2
     """
-    known = [value for value in values if not np.isnan(value)]
-    if not known:
-        return Result(name=name, value=None, n=0, unit=unit, status="not applicable")
-    return Result(
-        name=name,
-        value=float(np.mean(known)),
-        n=len(known),
-        ci=mean_interval(known, range(len(known))),
-        unit=unit,
-        attack={} if prior is None else {"prior": prior},
-    )
+    found = mean_result(name, values, {IMAGE_GROUP: range(len(values))}, unit=unit, bounds=bounds)
+    return replace(found, attack={} if prior is None else {"prior": prior})

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qpriv.datasets.sample import VQASample
+from qpriv.metrics.means import RATE
 from qpriv.result import Result, Scalar
 
 from ..threat import ThreatModel
@@ -166,11 +167,11 @@ def _scores(found: frozenset[int], truth: frozenset[int]) -> tuple[float, float,
 
 
 def _word_figures(words: Sequence[Words]) -> list[Result]:
-    guess = mean("span_f1_prior", [text.guess for text in words])
+    guess = mean("span_f1_prior", [text.guess for text in words], bounds=RATE)
     return [
-        mean("span_precision", [text.precision for text in words]),
-        mean("span_recall", [text.recall for text in words]),
-        mean("span_f1", [text.f1 for text in words], prior=guess.value),
+        mean("span_precision", [text.precision for text in words], bounds=RATE),
+        mean("span_recall", [text.recall for text in words], bounds=RATE),
+        mean("span_f1", [text.f1 for text in words], prior=guess.value, bounds=RATE),
         guess,
         share("span_feasible", [text.feasible for text in words]),
         mean("span_rank", [float(text.rank) for text in words], "tokens"),

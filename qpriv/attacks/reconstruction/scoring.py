@@ -1,13 +1,13 @@
 """What a reconstruction is worth: against the truth, against guesses without it, and by face."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from qpriv.datasets.sample import Box
 from qpriv.declaration import aside
-from qpriv.metrics.intervals import mean_interval
+from qpriv.metrics.means import IMAGE_GROUP, PERSON, mean_result
 from qpriv.metrics.perceptual import gmsd
 from qpriv.metrics.reconstruction import Regions, psnr, ssim
 from qpriv.metrics.reidentification import face_crops
@@ -229,17 +229,22 @@ def reconstruction_report(
 
 
 def figure(name: str, values: Tensor, truth: Scenes, unit: str = "") -> Result:
-    """Return the mean of per-image values with its interval over groups; NaN does not count."""
-    known = ~values.isnan()
-    if not known.any():
-        why = next((text for end, text in _EMPTY.items() if name.endswith(end)), "")
-        return Result(name=name, value=None, n=0, unit=unit, status="not applicable", note=why)
-    owners = [group for group, keep in zip(truth.groups, known.tolist(), strict=True) if keep]
-    numbers = values[known].double()
-    interval = mean_interval(numbers.numpy(), owners)
-    return Result(
-        name=name, value=float(numbers.mean()), n=len(set(owners)), unit=unit, ci=interval
+    """Return the mean of per-image values with its interval; NaN does not count.
+
+    Where every value is of somebody's picture, and there are several people, the interval draws
+    people, then images of each: pictures of one face are not independent.
+    """
+    known = (~values.isnan()).tolist()
+    people = {who for who, keep in zip(truth.identities, known, strict=True) if keep}
+    several = len(people) > 1 and None not in people
+    persons = {PERSON: truth.identities} if several else {}
+    found = mean_result(
+        name, values.double().numpy(), {**persons, IMAGE_GROUP: truth.groups}, unit=unit
     )
+    if found.value is None:
+        why = next((text for end, text in _EMPTY.items() if name.endswith(end)), "")
+        return replace(found, note=why)
+    return found
 
 
 def _resized(face: Tensor, box: Box) -> Tensor:

@@ -1,13 +1,14 @@
 """How often a face that crossed finds its person, by each matcher, beside control and floors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from qpriv.datasets.sample import Box
-from qpriv.metrics.intervals import rate_interval, wilson_interval
+from qpriv.metrics.intervals import wilson_interval
+from qpriv.metrics.means import IMAGE_GROUP, PERSON, RATE, mean_result
 from qpriv.metrics.reconstruction import psnr
 from qpriv.models.precision import full_precision
 from qpriv.result import Result, Scalar
@@ -29,11 +30,12 @@ DEFAULT = "crossed_tokens"
 
 @dataclass(frozen=True)
 class _Faces:
-    """The faces that are looked for: rows of the scenes, boxes, people, how much is visible."""
+    """The faces that are looked for: rows of the scenes, boxes, people, images, how much is visible."""
 
     rows: list[int]
     boxes: list[Box]
     people: list[int]
+    groups: list[str]
     visible: Tensor
 
     @classmethod
@@ -50,6 +52,7 @@ class _Faces:
             [row for row, _, _ in found],
             [box for _, box, _ in found],
             [who for _, _, who in found],
+            [truth.groups[row] for row, _, _ in found],
             torch.tensor(shares),
         )
 
@@ -169,14 +172,10 @@ class _Report:
         )
 
     def _by_person(self, scores: Tensor) -> Result:
-        hits, people = self._hits(scores, 1), self.faces.people
-        return Result(
-            name="reid_top1_by_person",
-            value=float(hits.mean()),
-            n=len(set(people)),
-            ci=rate_interval(hits.numpy(), people),
-            attack=self._facts(1, self.best),
-        )
+        hits, faces = self._hits(scores, 1), self.faces
+        units: dict[str, Sequence[Hashable]] = {PERSON: faces.people, IMAGE_GROUP: faces.groups}
+        found = mean_result("reid_top1_by_person", hits.numpy(), units, bounds=RATE)
+        return replace(found, n=len(set(faces.people)), attack=self._facts(1, self.best))
 
     def _hits(self, scores: Tensor, k: int) -> Tensor:
         return (self.portraits.ranks(scores, self.faces.people) < k).double()

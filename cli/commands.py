@@ -24,9 +24,10 @@ def report(words: Sequence[str]) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/report"), help="where to write")
     parser.add_argument("--redact", action="store_true", help="withhold private pictures and paths")
     given = parser.parse_args(words)
-    from qpriv.reporting import write_report
+    from qpriv.reporting.report import undecided, write_report
 
-    print(f"report: {write_report(given.runs, given.out, redact=given.redact)}")
+    written = write_report(given.runs, given.out, redact=given.redact)
+    print(*undecided(given.runs), f"report: {written}", sep="\n")
 
 
 def study(words: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from qpriv.errors import ConfigError
+from qpriv.reporting.claims import check_families, topics
 from qpriv.result import read_results
 
 Command = Literal["fit", "documents train", "documents score"]
@@ -128,6 +129,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         stages: In an order in which each stage follows what it needs.
         jobs: Runs at a time, where the user does not say it: what fits two cores best.
         budget_minutes: What the study may cost; a longer forecast is warned of.
+        claim_families: Topics of the claims that are judged together, by the family's name (Holm's
+            adjustment); claims of all other topics are one family.
     """
 
     name: str
@@ -135,6 +138,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     stages: tuple[Stage, ...]
     jobs: int = 1
     budget_minutes: float | None = None
+    claim_families: dict[str, tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,10 @@ def read_study(path: Path) -> Study:
         study = msgspec.yaml.decode(path.read_bytes(), type=Study)
     except msgspec.DecodeError as error:
         raise ConfigError(str(error), where=str(path), remedy=_nearest(str(error))) from error
+    try:
+        check_families(study.claim_families, topics())
+    except ConfigError as error:
+        raise ConfigError(error.what, where=str(path), remedy=error.remedy) from error
     for problem, remedy in _problems(study, path.parent):
         raise ConfigError(problem, where=str(path), remedy=remedy)
     return study

@@ -247,5 +247,7 @@ def _minutes_done(cell: Trial) -> float | None:
 
 def _describe(study: Study, cell: Trial) -> None:
     """Write what a report must know of the run beside its results."""
-    record = CellRecord(study=study.name, stage=cell.name, tags=cell.tags)
+    record = CellRecord(
+        study=study.name, stage=cell.name, tags=cell.tags, claim_families=study.claim_families
+    )
     write_atomic(cell.folder / "cell.json", msgspec.json.encode(record))

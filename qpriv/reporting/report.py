@@ -14,7 +14,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .claims import RULE, evaluate_claims
+from .claims import RULE, Claim, adjusted_claims, evaluate_claims, would_decide
 from .evidence import Evidence
 from .figures import pictures_by_dataset
 from .gallery import galleries
@@ -95,7 +95,7 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
     evidence = Evidence.of(runs)
     by_dataset = {name: evidence.within(name) for name in evidence.datasets}
     answered = [each for each in by_dataset.values() if _is_told_of_a_policy(each)]
-    claims = [claim for each in answered for claim in evaluate_claims(each)]
+    claims = claims_of(runs, answered)
     pictures = pictures_by_dataset(
         by_dataset or {"": evidence},
         [curve for run in runs for curve in run.curves],
@@ -123,12 +123,32 @@ def render(runs: Sequence[Run], *, redact: bool = False, note: str = "") -> str:
         claims=claims,
         verdicts=Counter(claim.verdict for claim in claims),
         rule=RULE,
+        would_decide=would_decide,
         pictures=[(each, Markup(each.svg)) for each in pictures],
         galleries=galleries(runs, redact=redact),
         redacted=redact,
         runs=[(run, _shortened(run.config) if redact else run.config) for run in runs],
         versions=_versions(),
     )
+
+
+def claims_of(runs: Sequence[Run], evidences: Iterable[Evidence]) -> list[Claim]:
+    """Return the claims on each data set, adjusted within the families that the study declares."""
+    families = {name: named for run in runs for name, named in run.claim_families.items()}
+    return adjusted_claims([c for each in evidences for c in evaluate_claims(each)], families)
+
+
+def undecided(run_folders: Iterable[Path]) -> list[str]:
+    """Return a line for each undecided claim of some runs: what would decide it.
+
+    Raises:
+        DataError: If a run folder is missing or a complete line in it is broken.
+    """
+    runs = [read_run(folder) for folder in find_runs(run_folders)]
+    evidence = Evidence.of(runs)
+    answered = filter(_is_told_of_a_policy, map(evidence.within, evidence.datasets))
+    told = [(claim, would_decide(claim)) for claim in claims_of(runs, answered)]
+    return [f"Undecided: {claim.statement} {advice}" for claim, advice in told if advice]
 
 
 def _findings(by_dataset: Mapping[str, Evidence]) -> Iterator[str]:

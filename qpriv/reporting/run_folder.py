@@ -70,11 +70,13 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
         study: Name of the study.
         stage: Name of the stage the run belongs to.
         tags: What the run varies and its policy label does not say, such as ``utility: random``.
+        claim_families: Topics of the claims that are judged together, by the family's name.
     """
 
     study: str
     stage: str
     tags: dict[str, str] = {}
+    claim_families: dict[str, tuple[str, ...]] = {}
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Run:
         config: Text of ``config.yaml``, or empty.
         stage: Name of the study's stage, or of the folder.
         tags: What a study says about the run, see `CellRecord`.
+        claim_families: The study's families of claims, see `CellRecord`.
         problems: What a reader of the report must know: torn lines, missing pictures.
     """
 
@@ -103,6 +106,7 @@ class Run:
     config: str = ""
     stage: str = ""
     tags: dict[str, str] = field(default_factory=dict)
+    claim_families: dict[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     @property
@@ -170,6 +174,7 @@ def read_run(folder: Path) -> Run:
         config=_read_text(folder / "config.yaml"),
         stage=record.stage,
         tags=record.tags,
+        claim_families=record.claim_families,
         problems=tuple(problems),
     )
 

@@ -3,15 +3,22 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
+
 from ..estimate import Estimate
 from ..numbers import with_interval
 
 Verdict = Literal["reproduced", "not reproduced", "undecided"]
 
+LEVEL = 0.05
+
 RULE = (
     "A claim is reproduced when the whole 95 % interval lies on the claimed side of its threshold, "
     "not reproduced when the whole interval lies on the other side, and undecided otherwise: when "
-    "the interval holds the threshold, when there is no interval, or when a figure is missing."
+    "the interval holds the threshold, when there is no interval, or when a figure is missing. "
+    "Claims are put to the test in families, and the more there are the more each has to show: a "
+    "verdict other than undecided needs a p-value of at most .05 after Holm's adjustment. The "
+    "verdict by the interval alone stands beside it."
 )
 
 
@@ -25,6 +32,13 @@ class Claim:
         verdict: What the figures say.
         evidence: The figures, with intervals and the threshold.
         estimate: The tested quantity, or None where a figure is missing.
+        threshold: What the tested quantity is held against.
+        unadjusted: What the interval alone says.
+        p: Two-sided p-value of the threshold; None where there is no interval.
+        error: Standard error on the side of the threshold, or None.
+        family: The family it belongs to.
+        tests: Claims of the family that have a p-value.
+        adjusted: Holm's p-value within the family; None without p-value, or before adjustment.
     """
 
     topic: str
@@ -32,6 +46,35 @@ class Claim:
     verdict: Verdict
     evidence: str
     estimate: Estimate | None = None
+    threshold: float = 0.0
+    unadjusted: Verdict = "undecided"
+    p: float | None = None
+    error: float | None = None
+    family: str = ""
+    tests: int = 0
+    adjusted: float | None = None
+
+
+def p_value(estimate: Estimate, threshold: float) -> tuple[float, float] | None:
+    """Return the two-sided p-value of a threshold and the standard error, or None.
+
+    It inverts the 95 % interval: Student's t over seeds, the normal distribution within one,
+    with the error of the side on which the threshold lies.
+
+    >>> one = Estimate(1.96, 0.0, 4.0, n=9, seeds=(0,), rule="within one seed")
+    >>> [round(each, 3) for each in p_value(one, 0.0) or ()]
+    [0.05, 1.0]
+    """
+    if estimate.low is None or estimate.high is None:
+        return None
+    value = estimate.value
+    half = value - estimate.low if threshold <= value else estimate.high - value
+    degrees = len(estimate.seeds) - 1 if estimate.rule == "over seeds" else 0
+    error = half / float(stdtrit(degrees, 1 - LEVEL / 2) if degrees else ndtri(1 - LEVEL / 2))
+    if not error:
+        return (1.0 if value == threshold else 0.0), 0.0
+    score = -abs(value - threshold) / error
+    return 2 * float(stdtr(degrees, score) if degrees else ndtr(score)), error
 
 
 def decide(
@@ -104,4 +147,9 @@ def judged(
     if estimate.interval is None:
         evidence += " One seed and no interval within it: this decides nothing."
     verdict = decide(estimate, above=above, below=below)
-    return Claim(topic, statement, verdict, f"{evidence} {remark}".strip(), estimate)
+    against = above if above is not None else below or 0.0
+    p, error = p_value(estimate, against) or (None, None)
+    told = f"{evidence} {remark}".strip()
+    return Claim(
+        topic, statement, verdict, told, estimate, against, unadjusted=verdict, p=p, error=error
+    )

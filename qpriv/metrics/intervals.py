@@ -226,7 +226,7 @@ def weighted_mean(values: NDArray[np.float64], weights: Weights) -> float:
 def _bounded(value: float, bounds: Interval, trials: int) -> Interval:
     """Return Wilson's interval stretched over the bounds of a figure."""
     least, width = bounds[0], bounds[1] - bounds[0]
-    share = min(1.0, max(0.0, (value - least) / width))
+    share = float(min(1.0, max(0.0, (value - least) / width)))
     low, high = wilson_interval(share * trials, trials)
     return least + low * width, least + high * width
 

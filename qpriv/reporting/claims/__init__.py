@@ -7,6 +7,7 @@ from .attacks import attack_claims
 from .families import Families, adjusted_claims, check_families
 from .power import would_decide
 from .pruning import alpha_sweeps, pruning_claims
+from .trend import RANDOM_TOPIC
 from .verdict import RULE, Claim, Verdict, decide
 
 
@@ -22,7 +23,7 @@ def topics() -> list[str]:
     """Return every topic that a claim can have."""
     found = [claim.topic for claim in evaluate_claims(Evidence([]))]
     declared = [claim.topic for attack in registry.attacks() for claim in attack.claims]
-    return list(dict.fromkeys([*found, *declared]))
+    return list(dict.fromkeys([*found, *declared, RANDOM_TOPIC]))
 
 
 __all__ = [

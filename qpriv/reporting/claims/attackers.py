@@ -79,6 +79,14 @@ def with_attacker(evidence: Evidence, name: str, statement: str) -> str:
     return f"{statement.removesuffix('.')}{told}"
 
 
+def shortness(figure: Figure | None) -> str:
+    """Return why a figure says less than it seems: little time, or a cut that no run has."""
+    told = ["Short attacker: a lower bound of the leak."] if figure and figure.short else []
+    if figure and figure.hypothetical:
+        told.append(f"Read at a cut that the run does not have ({figure.channel}).")
+    return " ".join(told)
+
+
 def _latest(evidence: Evidence, name: str, condition: Condition) -> Iterator[Figure]:
     """Yield, for each setting and channel, the figure to show of those of several splits."""
     groups: dict[object, list[Figure]] = {}

@@ -13,35 +13,30 @@ from ..estimate import Estimate, combine, difference
 from ..evidence import Evidence, Figure
 from ..numbers import MISSING, with_interval
 from ..quantities import quantity
-from .attackers import beside, common_attacker, strongest_figure, with_attacker
+from .attackers import beside, common_attacker, shortness, strongest_figure, with_attacker
 from .comparison import (
-    FACE_PSNR,
     FACE_TOKENS,
     REIDENTIFICATION,
-    TREND_RATIOS,
-    against_ladder,
-    aware_halves,
     compared,
-    ladder,
-    line_weights,
     strongest,
     unpruned,
 )
+from .trend import below_random, below_trend
 from .verdict import Claim, judged, missing
 
 # a face that cannot be told from the others is found as often as by chance; small samples make
 # "equal" undecidable, so "near" means less than three times chance
 NEAR_CHANCE = 3.0
 
-_CURVED = (
-    "Decibels do not fall in a straight line: a mask drawn at random lies below its own line too, "
-    "by about a decibel at half the tokens."
-)
-
 
 def attack_claims(evidence: Evidence) -> list[Claim]:
     """Return the claims that rest on an attack."""
-    return [*declared_claims(evidence), *below_trend(evidence), *identities_gone(evidence)]
+    return [
+        *declared_claims(evidence),
+        *below_trend(evidence),
+        *below_random(evidence),
+        *identities_gone(evidence),
+    ]
 
 
 def declared_claims(evidence: Evidence) -> Iterator[Claim]:
@@ -136,7 +131,7 @@ def _remark(evidence: Evidence, own: Quantity, claim: Claimed, figure: Figure | 
     if claim.against in ("baseline", "unpruned") and own.baseline and figure.estimate:
         floor = evidence.estimate(own.baseline, figure.condition, **dict(figure.setting))
         told.append(f"{quantity(own.baseline).short} {with_interval(floor, own.unit)}")
-    return f"{'; '.join(told) + '. ' if told else ''}{_shortness(figure)}".strip()
+    return f"{'; '.join(told) + '. ' if told else ''}{shortness(figure)}".strip()
 
 
 def _standing(own: Quantity, figure: Figure) -> str:
@@ -146,42 +141,6 @@ def _standing(own: Quantity, figure: Figure) -> str:
     example = figure.example
     why = f", {example.note}" if example.note else ""
     return f"{own.short} {example.status if figure.failed else MISSING}{why}"
-
-
-def below_trend(evidence: Evidence) -> Iterator[Claim]:
-    """Judge that face PSNR lies below the line through off and the fixed ratios of the ranking."""
-    topic = "Face PSNR and the linear trend"
-    name, setting = common_attacker(evidence, quantity(FACE_PSNR))
-    tested = [*aware_halves(evidence), *_aware(compared(evidence, "dtp"))]
-    for each in tested:
-        rungs = ladder(evidence, each)
-        whole = {ratio: rungs[ratio] for ratio in TREND_RATIOS if ratio in rungs}
-        # fewer rungs are no trend: a study that is under way may have but one
-        complete = len(whole) == len(TREND_RATIOS)
-        yield judged(
-            topic,
-            with_attacker(
-                evidence,
-                name,
-                f"{each.label}: face PSNR is lower than the linear trend of its ranking.",
-            ),
-            against_ladder(evidence, name, each, whole, line_weights, **setting)
-            if complete
-            else None,
-            "Face PSNR minus the least-squares line at the policy's mean ratio",
-            below=0.0,
-            unit="dB",
-            needed="face PSNR at off, 0.3, 0.5, 0.7 and 0.9 of the same ranking and seed",
-            remark=f"{_CURVED} {_shortness(evidence.figure(name, each, **setting))}".strip()
-            if complete
-            else "",
-        )
-    if not tested:
-        yield missing(
-            topic,
-            "Ranking by sensitivity lowers face PSNR below the linear trend.",
-            "fixed(0.5,fused) or dtp(fused)",
-        )
 
 
 def identities_gone(evidence: Evidence) -> Iterator[Claim]:
@@ -215,10 +174,6 @@ def identities_gone(evidence: Evidence) -> Iterator[Claim]:
         )
 
 
-def _aware(conditions: list[Condition]) -> list[Condition]:
-    return [each for each in conditions if each.rank_by in ("fused", "sensitivity")]
-
-
 def _against_chance(
     evidence: Evidence, condition: Condition, statement: str, name: str, *, by: str
 ) -> Claim:
@@ -239,7 +194,7 @@ def _against_chance(
         "Top-1 rate in multiples of chance",
         below=NEAR_CHANCE,
         needed=f"{name} with its chance level for {condition.label}",
-        remark=f"{_standing(quantity(name), figure)}. {_shortness(figure)}".strip()
+        remark=f"{_standing(quantity(name), figure)}. {shortness(figure)}".strip()
         if figure
         else "",
     )
@@ -265,11 +220,3 @@ def _unpruned_attack(evidence: Evidence, figure: Figure) -> Figure | None:
     wanted = {key: value for key, value in figure.setting if key != "query_policy"}
     candidates = [each for each in evidence.named(figure.name) if each.condition == off]
     return next((each for each in candidates if wanted.items() <= dict(each.setting).items()), None)
-
-
-def _shortness(figure: Figure | None) -> str:
-    """Return why a figure says less than it seems: little time, or a cut that no run has."""
-    told = ["Short attacker: a lower bound of the leak."] if figure and figure.short else []
-    if figure and figure.hypothetical:
-        told.append(f"Read at a cut that the run does not have ({figure.channel}).")
-    return " ".join(told)

@@ -137,6 +137,8 @@ def against_ladder(
     condition: Condition,
     rungs: Mapping[float, Condition],
     weights: Weights,
+    *,
+    measure: Callable[[Result], Result] | None = None,
     **setting: Scalar,
 ) -> Estimate | None:
     """Return a policy's figure minus what its ladder says at the policy's own mean ratio.
@@ -147,6 +149,7 @@ def against_ladder(
         condition: The policy.
         rungs: The fixed ratios it is compared with, from small to large.
         weights: `line_weights` for the trend, `between_weights` for the point on the curve.
+        measure: Turns each figure into the one that is compared; as it is if None.
         setting: Which attacker, where the quantity is an attack's.
     """
     ratios = evidence.mean_ratio(condition)
@@ -161,7 +164,9 @@ def against_ladder(
         factors[condition] = 1.0
         for each, weight in zip(rungs.values(), weights(points, ratio), strict=True):
             factors[each] -= weight
-        terms[seed] = [(factor, series[each][seed]) for each, factor in factors.items()]
+        found = {each: series[each][seed] for each in factors}
+        shown = {each: measure(own) if measure else own for each, own in found.items()}
+        terms[seed] = [(factor, shown[each]) for each, factor in factors.items()]
     return combine(terms)
 
 

@@ -219,7 +219,12 @@ def test_finished_runs_predict_those_to_come(config):
 def test_the_record_beside_the_results_names_study_and_stage(config):
     study(config, FakeFit())
     record = json.loads((config.parent.parent / "out/vqa-dtp-seed0/cell.json").read_text())
-    assert record == {"study": "small", "stage": "vqa-dtp", "tags": {"utility": "grounded"}}
+    assert record == {
+        "study": "small",
+        "stage": "vqa-dtp",
+        "tags": {"utility": "grounded"},
+        "claim_families": {},
+    }
 
 
 def test_a_figure_of_an_earlier_run_is_read_when_it_is_there(config):

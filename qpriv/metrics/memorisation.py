@@ -23,8 +23,8 @@ class Size:
 
     Args:
         count: Number of canaries in it.
-        interval: 95 % interval by bootstrap over documents; None for a single document,
-            and where a change is the same in every resample.
+        interval: 95 % interval by bootstrap over documents; None for a single document. Where all
+            resamples are alike, Wilson's interval over documents stands in.
     """
 
     count: int
@@ -66,6 +66,13 @@ def size_change(after: Flags, before: Flags, documents: Sequence[Hashable], seed
     """
     moved = after.astype(np.float64) - before.astype(np.float64)
     interval = bootstrap_interval(documents, lambda weights: float(weights @ moved), seed=seed)
+    if interval is None and (independent := len(set(documents))) > 1:
+        n = len(moved)
+        fewest, most = wilson_interval(independent * float((moved > 0).mean()), independent)
+        least_lost, most_lost = wilson_interval(
+            independent * float((moved < 0).mean()), independent
+        )
+        interval = n * (fewest - most_lost), n * (most - least_lost)
     return Size(int(moved.sum()), interval)
 
 

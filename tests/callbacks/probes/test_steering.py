@@ -71,7 +71,8 @@ def test_the_probe_finds_the_question_that_lets_all_cross(
         assert found[f"{asked}_kept_tokens"].value == victim.model.num_patches
     assert found["worst_gain"].value == pytest.approx(1 - plain.value)
     assert found["worst_activation_bytes_up"].value > found["own_activation_bytes_up"].value
-    assert all(result.n == 4 and result.ci and result.attack["active"] for result in found.values())
+    assert all(result.n == 4 and result.attack["active"] for result in found.values())
+    assert all(result.ci or "all values are equal" in result.note for result in found.values())
 
     # what was found is handed on to whoever reads what is in it, and named on request alone
     (steered,) = held

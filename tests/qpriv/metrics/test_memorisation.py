@@ -12,6 +12,7 @@ from qpriv.metrics.memorisation import (
     newcombe,
     scores,
     size,
+    size_change,
     sizes_by,
 )
 
@@ -78,6 +79,12 @@ def test_unbalanced_splits_are_refused():
 )
 def test_intervals_of_differences(first, second, n, low, high):
     assert np.allclose(newcombe(first, second, n), (low, high), atol=0.006)
+
+
+def test_a_set_that_stayed_as_it_was_may_have_changed_either_way():
+    low, high = size_change(flags("1010"), flags("1010"), list(range(4))).interval
+    assert low == -high < 0
+    assert size_change(flags("10"), flags("10"), ["a", "a"]).interval is None
 
 
 def test_discoveries_equal_scipy():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from callbacks import ForaProbe, FshaProbe
 from qpriv.attacks.observation import Observation, observe
-from qpriv.attacks.reconstruction.fora import Fora
+from qpriv.attacks.reconstruction.fora import FeatureInversion
 from qpriv.attacks.reconstruction.hijacking import HijackingServer
 from qpriv.datasets.sample import ArrayImage, VQASample
 from qpriv.defences import GaussianNoise
@@ -64,13 +64,13 @@ class Read:
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
     """Return what every inverter that is trained is given."""
-    seen, fit = list[Read](), Fora.fit
+    seen, fit = list[Read](), FeatureInversion.fit
 
-    def kept(self: Fora, public: Observation, *scenes: Any, private: Observation, **more: Any):
+    def kept(self: FeatureInversion, public: Observation, *scenes: Any, private: Observation, **more: Any):
         seen.append(Read(public, private))
         return fit(self, public, *scenes, private=private, **more)
 
-    monkeypatch.setattr(Fora, "fit", kept)
+    monkeypatch.setattr(FeatureInversion, "fit", kept)
     return seen
 
 

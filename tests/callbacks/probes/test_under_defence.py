@@ -66,7 +66,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Read]:
     """Return what every inverter that is trained is given."""
     seen, fit = list[Read](), FeatureInversion.fit
 
-    def kept(self: FeatureInversion, public: Observation, *scenes: Any, private: Observation, **more: Any):
+    def kept(
+        self: FeatureInversion, public: Observation, *scenes: Any, private: Observation, **more: Any
+    ):
         seen.append(Read(public, private))
         return fit(self, public, *scenes, private=private, **more)
 
